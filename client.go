@@ -1,0 +1,257 @@
+package dueq
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// ClientOptions configure a Client.
+type ClientOptions struct {
+	MemberMax int // longest member in bytes, 1 to MemberMax; defaults to DefaultMemberMax
+}
+
+// Client schedules tasks and changes them. It is safe for concurrent use:
+// Schedule calls from many goroutines share round trips.
+type Client struct {
+	store     Store
+	memberMax int
+
+	mu      sync.Mutex // guards pending and sending
+	pending []*call
+	sending bool // a goroutine is in send
+}
+
+// call is one Schedule waiting for its share of a round trip. done receives
+// once, from whoever took the call out of pending.
+type call struct {
+	item    Item
+	outcome Outcome
+	err     error
+	done    chan struct{}
+}
+
+var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
+
+// NewClient returns a Client of store, which stays the caller's to close. It
+// panics if an option is out of bounds.
+func NewClient(store Store, opts ClientOptions) *Client {
+	limit := opts.MemberMax
+	if limit == 0 {
+		limit = DefaultMemberMax
+	}
+	if limit < 1 || limit > MemberMax {
+		panic(fmt.Sprintf("dueq: ClientOptions.MemberMax %d is not 1 to %d", limit, MemberMax))
+	}
+	return &Client{store: store, memberMax: limit}
+}
+
+// Schedule puts one task into a queue. If it is scheduled already it is
+// replaced, unless an IfExists says otherwise. The outcome's Status is
+// StatusScheduled, StatusReplaced, StatusKept, or StatusRunning if the task
+// runs now and will run once more.
+//
+// Errors: ErrInvalid, ErrTooLarge, ErrUnavailable. When ctx ends first, the
+// error is ErrUnavailable; if it has CallError.MayHaveHappened the task may
+// be stored, otherwise it is not.
+func (c *Client) Schedule(ctx context.Context, queue string, t Task, when When, ifExists ...IfExists) (Outcome, error) {
+	item := Item{Queue: queue, Task: t, When: when}
+	if len(ifExists) > 0 {
+		item.IfExists = ifExists[0]
+	}
+	if err := c.validate(item); err != nil {
+		return Outcome{Status: StatusRefused, Err: err}, err
+	}
+	if ctx.Err() != nil {
+		return Outcome{}, &CallError{Op: "schedule", Queue: queue, Err: Unavailable(context.Cause(ctx))}
+	}
+	w := c.enqueue(item)
+	select {
+	case <-w.done:
+		return w.result()
+	case <-ctx.Done():
+		return c.leave(ctx, w)
+	}
+}
+
+// ScheduleAll schedules many tasks, of any queues, in order, and returns one
+// outcome each. What is wrong with one item is in its outcome and does not
+// keep the others. After an error the outcomes known so far are returned, the
+// rest have StatusUnknown.
+func (c *Client) ScheduleAll(ctx context.Context, items []Item) ([]Outcome, error) {
+	outcomes := make([]Outcome, len(items))
+	good := make([]Item, 0, len(items))
+	place := make([]int, 0, len(items)) // of each good item among items
+	for i, item := range items {
+		if err := c.validate(item); err != nil {
+			outcomes[i] = Outcome{Status: StatusRefused, Err: err}
+			continue
+		}
+		good, place = append(good, item), append(place, i)
+	}
+	for start := 0; start < len(good); start += MaxItems {
+		end := min(start+MaxItems, len(good))
+		got, err := c.store.Schedule(ctx, good[start:end])
+		for i, o := range got {
+			outcomes[place[start+i]] = o
+		}
+		if err != nil {
+			return outcomes, err
+		}
+	}
+	return outcomes, nil
+}
+
+// Cancel takes a scheduled task away. ErrRunning says that it is running: a
+// later schedule is taken away and this run is its last, however it ends.
+// ErrDead and ErrNotFound say that there was nothing to cancel.
+func (c *Client) Cancel(ctx context.Context, queue, member string) error {
+	return c.change(ctx, queue, OpCancel, Target{Member: member})
+}
+
+// Stop is Cancel that ends a running task too: its handler's context ends when
+// its worker next renews the lease, and nothing of the task is left.
+func (c *Client) Stop(ctx context.Context, queue, member string) error {
+	return c.change(ctx, queue, OpStop, Target{Member: member})
+}
+
+// Reschedule gives a scheduled task a new due time, counted from now.
+// ErrRunning, ErrDead and ErrNotFound say that it is not scheduled.
+func (c *Client) Reschedule(ctx context.Context, queue, member string, when When) error {
+	return c.change(ctx, queue, OpReschedule, Target{Member: member, When: when})
+}
+
+// Requeue schedules a dead letter again with no failures. If the task is
+// scheduled already, the schedule stays and the dead letter goes.
+func (c *Client) Requeue(ctx context.Context, queue, member string, when When) error {
+	return c.change(ctx, queue, OpRequeue, Target{Member: member, When: when})
+}
+
+// Delete takes a task away in any state but active.
+func (c *Client) Delete(ctx context.Context, queue, member string) error {
+	return c.change(ctx, queue, OpDelete, Target{Member: member})
+}
+
+// Get looks a task up. Errors: ErrNotFound, ErrInvalid, ErrUnavailable.
+func (c *Client) Get(ctx context.Context, queue, member string) (Info, error) {
+	infos, err := c.store.Get(ctx, queue, []string{member})
+	if err != nil {
+		return Info{}, err
+	}
+	if infos[0].State == StateNone {
+		return infos[0], &CallError{Op: "get", Queue: queue, Err: ErrNotFound}
+	}
+	return infos[0], nil
+}
+
+func (c *Client) change(ctx context.Context, queue string, op Op, target Target) error {
+	outcomes, err := c.store.Change(ctx, queue, op, []Target{target})
+	if err != nil {
+		return err
+	}
+	err = outcomes[0].Error()
+	if outcomes[0].Status == StatusRunning {
+		err = ErrRunning
+	}
+	if err == nil {
+		return nil
+	}
+	return &CallError{Op: op.String(), Queue: queue, Err: err}
+}
+
+func (c *Client) validate(item Item) error {
+	if err := ValidateQueue(item.Queue); err != nil {
+		return err
+	}
+	if err := item.Task.Validate(c.memberMax); err != nil {
+		return err
+	}
+	return item.When.Validate()
+}
+
+// enqueue adds an item to the next round trip and sees that somebody sends it.
+func (c *Client) enqueue(item Item) *call {
+	w := calls.Get().(*call)
+	w.item = item
+	c.mu.Lock()
+	c.pending = append(c.pending, w)
+	start := !c.sending
+	c.sending = true
+	c.mu.Unlock()
+	if start {
+		go c.send()
+	}
+	return w
+}
+
+// send makes round trips, one at a time, until nothing is pending. The calls
+// share them, so their contexts do not govern it: the store's time-out does.
+func (c *Client) send() {
+	var batch []*call
+	var items []Item
+	for {
+		c.mu.Lock()
+		batch, c.pending = c.pending, batch[:0]
+		if len(batch) == 0 {
+			c.sending = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		items = items[:0]
+		for _, w := range batch {
+			items = append(items, w.item)
+		}
+		for start := 0; start < len(batch); start += MaxItems {
+			end := min(start+MaxItems, len(batch))
+			outcomes, err := c.store.Schedule(context.Background(), items[start:end])
+			deliver(batch[start:end], outcomes, err)
+		}
+		clear(batch)
+		clear(items)
+	}
+}
+
+func deliver(batch []*call, outcomes []Outcome, err error) {
+	for i, w := range batch {
+		w.outcome, w.err = Outcome{}, err
+		if i < len(outcomes) && outcomes[i].Status != StatusUnknown {
+			w.outcome, w.err = outcomes[i], outcomes[i].Error()
+		}
+		w.done <- struct{}{}
+	}
+}
+
+func (w *call) result() (Outcome, error) {
+	outcome, err := w.outcome, w.err
+	w.item, w.outcome, w.err = Item{}, Outcome{}, nil
+	calls.Put(w)
+	return outcome, err
+}
+
+// leave gives up waiting: a call not sent yet is taken back, so that it is
+// certain not to happen.
+func (c *Client) leave(ctx context.Context, w *call) (Outcome, error) {
+	queue := w.item.Queue
+	if c.takeBack(w) {
+		return Outcome{}, &CallError{Op: "schedule", Queue: queue, Err: Unavailable(context.Cause(ctx))}
+	}
+	select {
+	case <-w.done: // the answer came just now
+		return w.result()
+	default:
+		return Outcome{}, mayHaveHappened("schedule", queue, ctx)
+	}
+}
+
+func (c *Client) takeBack(w *call) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, p := range c.pending {
+		if p == w {
+			c.pending = append(c.pending[:i], c.pending[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
