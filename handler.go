@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 )
 
 // Handler handles one delivery of a task. What it returns decides what happens
@@ -107,4 +108,21 @@ func NewJSON(id, kind string, v any) (Task, error) {
 		return Task{}, &FieldError{"body", err.Error()}
 	}
 	return Task{ID: id, Kind: kind, Body: body}, nil
+}
+
+// CutError cuts the text of an error to the 1 KiB that stores keep, between
+// characters.
+func CutError(text string) string {
+	const limit = 1024
+	if len(text) <= limit {
+		return text
+	}
+	text = text[:limit]
+	for n := 0; n < utf8.UTFMax && len(text) > 0; n++ {
+		if r, size := utf8.DecodeLastRuneInString(text); r != utf8.RuneError || size != 1 {
+			break
+		}
+		text = text[:len(text)-1]
+	}
+	return text
 }

@@ -2,6 +2,7 @@ package dueq
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -75,6 +76,8 @@ type Store interface {
 
 	// Stats counts the tasks of queues; without names, of all queues that the
 	// store knows, ordered by name. It is one round trip, however many queues.
+	// A queue that cannot be read has Err set and does not keep the others; the
+	// call fails only if none could be read.
 	Stats(ctx context.Context, queues ...string) ([]QueueStats, error)
 
 	// Settings returns the settings of a queue, at most a second old.
@@ -167,7 +170,7 @@ type Target struct {
 // Outcome is what happened to one item of a call.
 type Outcome struct {
 	Status Status
-	Due    time.Time // due time now in force, or end of lease after Extend; zero if there is none
+	Due    time.Time // due time now in force, end of lease after Extend; zero if there is none
 	Err    error     // why the item was refused, only with StatusRefused
 }
 
@@ -284,6 +287,19 @@ type Result struct {
 	Err     string        // last error, cut to 1 KiB
 }
 
+// Validate reports why the result cannot be stored, as a [*FieldError], or nil.
+func (r Result) Validate() error {
+	switch {
+	case r.Task == nil:
+		return &FieldError{"task", "is missing"}
+	case r.Verdict > VerdictDead:
+		return &FieldError{"outcome", "is not ack, retry, again, release or dead"}
+	case r.Delay < 0 && !(r.Verdict == VerdictRetry && r.Delay == ByPolicy):
+		return &FieldError{"delay", fmt.Sprintf("%v is negative", r.Delay)}
+	}
+	return nil
+}
+
 // Info is what the store knows of one task.
 type Info struct {
 	Task             // Due is when it is or was due; zero for an active task that is not scheduled again
@@ -323,11 +339,12 @@ type QueueStats struct {
 	Overdue   int64     // scheduled and due by now
 	Active    int64
 	Dead      int64
-	NextDue   time.Time // of the earliest scheduled task; zero without one
+	NextDue   time.Time // of the earliest scheduled task, those waiting behind their own run not counted; zero without one
 	NextLease time.Time // first end of a lease; zero without one
 	LastClaim time.Time // zero if never claimed from
 	Paused    bool
 	Totals    Totals
+	Err       error // why this queue could not be read; the rest is zero then
 }
 
 // Totals count events since the queue began.

@@ -1,0 +1,174 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dueq/dueq"
+)
+
+// onceToken marks tasks that were claimed at most once: they have no delivery
+// number.
+const onceToken dueq.Token = -1
+
+// Claim implements dueq.Store.
+func (s *Store) Claim(ctx context.Context, req dueq.ClaimRequest) (dueq.Claim, error) {
+	if err := validateClaim(req); err != nil {
+		return dueq.Claim{}, err
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	if err := s.probe(ctx, req.Queue); err != nil {
+		return dueq.Claim{}, err
+	}
+	reply, err := s.timed(ctx, "claim", claimScript, req.Queue,
+		s.wakeChannel(), req.Queue, req.Max, micros(req.Lease))
+	if err != nil {
+		s.suspect.Store(errors.Is(err, dueq.ErrUnavailable))
+		return dueq.Claim{}, err
+	}
+	if reply[0].(int64) == 2 {
+		return dueq.Claim{}, leaseOver(req.Lease, reply[2].(int64))
+	}
+	return readClaim(req.Queue, reply[1].(int64), reply[2:])
+}
+
+func validateClaim(req dueq.ClaimRequest) error {
+	if err := dueq.ValidateQueue(req.Queue); err != nil {
+		return err
+	}
+	if req.Max < 1 || req.Max > dueq.MaxItems {
+		return &dueq.FieldError{Field: "max", Reason: fmt.Sprintf("%d is not 1 to %d", req.Max, dueq.MaxItems)}
+	}
+	if req.Lease != 0 {
+		return validLease(req.Lease)
+	}
+	return nil
+}
+
+func validLease(d time.Duration) error {
+	if d < time.Second {
+		return &dueq.FieldError{Field: "lease", Reason: fmt.Sprintf("%v is under 1s", d)}
+	}
+	return nil
+}
+
+func leaseOver(d time.Duration, maxMilli int64) error {
+	limit := dueq.FormatDuration(time.Duration(maxMilli) * time.Millisecond)
+	return &dueq.FieldError{Field: "lease", Reason: fmt.Sprintf("%v is over the queue's lease_max, %s", d, limit)}
+}
+
+func micros(d time.Duration) int64 { return (d + time.Microsecond - 1).Microseconds() }
+
+// probe asks a server that left a claim unanswered whether it is there before
+// it is given another: what a stopped server finds in its socket it runs later.
+func (s *Store) probe(ctx context.Context, queue string) error {
+	if !s.suspect.Load() {
+		return nil
+	}
+	ping := redis.NewStatusCmd(ctx, "ping")
+	err := s.send(ctx, []redis.Cmder{ping})
+	if err == nil {
+		err = ping.Err()
+	}
+	if err != nil {
+		err = s.wrap(ctx, "claim", s.keysOf(queue), err)
+		var call *dueq.CallError
+		if errors.As(err, &call) {
+			call.MayHaveHappened = false
+		}
+		return err
+	}
+	s.suspect.Store(false)
+	return nil
+}
+
+// readClaim reads the answer of claim.lua after the clock.
+func readClaim(queue string, clock int64, reply []any) (dueq.Claim, error) {
+	number, ends, more := reply[0].(int64), reply[1].(int64), reply[2].(int64)
+	claim := dueq.Claim{Now: time.UnixMicro(clock), Wait: -1, Paused: reply[3].(int64) == 1}
+	if more >= 0 {
+		claim.Wait = time.Duration(max(more*1000-clock, 0)) * time.Microsecond
+	}
+	entries := reply[4].([]any)
+	if ends > 0 && len(entries) > 0 {
+		claim.LeaseEnds = time.Unix(ends, 0)
+	}
+	tries, _ := reply[5].([]any)
+	bodies, _ := reply[6].([]any)
+	tasks := make([]dueq.Task, len(entries)/2)
+	claim.Tasks = make([]*dueq.Task, len(tasks))
+	for i := range tasks {
+		t, err := readTask(entries[2*i].(string), entries[2*i+1].(string), clock)
+		if err != nil {
+			return claim, fmt.Errorf("claim %s: %w", queue, err)
+		}
+		t.Queue, t.Lease.Token = queue, dueq.Token(number)
+		if tries != nil {
+			var failures int
+			failures, t.Round, _ = readTries(tries[i])
+			t.Attempt += failures
+		}
+		if bodies != nil {
+			t.Body = readBody(bodies[i])
+		}
+		tasks[i] = t
+		claim.Tasks[i] = &tasks[i]
+	}
+	return claim, nil
+}
+
+func readTask(member, score string, clock int64) (dueq.Task, error) {
+	t, err := dueq.ParseMember(member)
+	if err != nil {
+		return t, err // the script let through what it should have set aside
+	}
+	due, err := readDue(score)
+	if err != nil {
+		return t, err
+	}
+	t.Due = time.UnixMilli(due)
+	t.Age = time.Duration(clock-due*1000) * time.Microsecond
+	t.Attempt = 1
+	t.Lease.Member = member
+	return t, nil
+}
+
+// readDue rounds a score up to whole ms; what no time holds becomes the
+// nearest one that int64 holds.
+func readDue(score string) (int64, error) {
+	if due, err := strconv.ParseInt(score, 10, 64); err == nil {
+		return due, nil
+	}
+	f, err := strconv.ParseFloat(score, 64)
+	if err != nil && !math.IsInf(f, 0) {
+		return 0, fmt.Errorf("score %q: %w", score, err)
+	}
+	return int64(min(max(math.Ceil(f), -1e15), 1e15)), nil
+}
+
+// readTries reads failures/rounds, and the mark of a cancelled run.
+func readTries(v any) (failures, rounds int, cancelled bool) {
+	text, _ := v.(string)
+	if text == "-" {
+		return 0, 0, true
+	}
+	f, r, _ := strings.Cut(text, "/")
+	failures, _ = strconv.Atoi(f)
+	rounds, _ = strconv.Atoi(r)
+	return failures, rounds, false
+}
+
+func readBody(v any) []byte {
+	if text, ok := v.(string); ok {
+		return []byte(text)
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+#!lua flags=allow-oom
+-- claim.lua: do all that time made due in one queue, and lease due tasks.
+-- ARGV  1 deadline ms (0 none)  2 channel  3 queue  4 max  5 lease us (0: setting)
+-- Returns 0, clock, then: delivery number, or -1 if at most once;
+--   end of lease s; when there is more, ms (-1 never); 1 if paused;
+--   member and due of each task; their tries, or false; their bodies, or false
+-- Returns 2, clock, lease_max ms if the lease is not 1 s to lease_max
+
+if late(ARGV[1]) then return {LATE, clock} end
+local channel, queue, max = ARGV[2], ARGV[3], tonumber(ARGV[4])
+
+local s = call('HMGET', SETTINGS, 'delivery', 'max_late_ms', 'dead_keep_ms', 'paused', 'lease_ms', 'lease_max_ms')
+local once, paused = s[1] == 'at_most_once', s[4] == '1'
+local max_late, dead_keep = tonumber(s[2] or 0), tonumber(s[3] or 604800000)
+local lease, lease_max = tonumber(ARGV[5]), tonumber(s[6] or 86400000)
+if lease == 0 then lease = tonumber(s[5] or 30000) * 1000 end
+if lease < 1000000 or lease > lease_max * 1000 then return {2, clock, lease_max} end
+
+local st = call('HMGET', STATS, 'last', 'grace', 'number', 'claimed', 'ended', 'refused', 'trimmed')
+local last, grace = tonumber(st[1]), tonumber(st[2] or 0)
+local number, claimed = tonumber(st[3] or now_us), tonumber(st[4] or 0)
+local ended, refused, trimmed = tonumber(st[5] or 0), tonumber(st[6] or 0), tonumber(st[7] or 0)
+local body_count, tries_count, error_count = side_data()
+local before = head()
+local deads, nexts = call('ZCARD', DEAD), call('ZCARD', NEXT)
+local returned -- earliest due that went back to K
+
+local function back(due)
+  if due and (not returned or due < returned) then returned = due end
+end
+
+-- 1. Leases that ended. After a gap without claims the holders may live on and
+-- first get the chance to renew.
+if grace > now + 5000 then grace = now + 5000 end
+local ended_by = -1
+if not last or now - last > 2000 then
+  ended_by = math.min(now_s, floor(grace / 1000))
+  grace = now + 5000
+elseif now >= grace then
+  ended_by = now_s
+end
+local over = call('ZRANGE', ACTIVE, '-inf', ended_by * 1000000 + 999999, 'BYSCORE', 'LIMIT', 0, 200)
+for _, member in ipairs(over) do
+  local failures, rounds, cancelled = parse_tries(call('HGET', TRIES, member))
+  local done, waited = superseded(member, cancelled)
+  if done then
+    back(waited)
+  else
+    back(fail(member, failures, rounds, 'lease ended', failures == 0 and now or nil))
+    call('ZREM', ACTIVE, member)
+  end
+end
+ended = ended + #over
+if #over > 0 then deads, tries_count, error_count = call('ZCARD', DEAD), 1, 1 end
+
+-- 2. What waited behind a run that is gone.
+if nexts > 0 then
+  local waiting = call('ZRANGE', NEXT, 0, 99, 'WITHSCORES')
+  for i = 1, #waiting, 2 do
+    if not seek(ACTIVE, waiting[i]) then
+      call('ZADD', SCHEDULED, 'NX', waiting[i + 1], waiting[i])
+      call('ZREM', NEXT, waiting[i])
+      back(tonumber(waiting[i + 1]))
+    end
+  end
+end
+
+-- 3. Dead letters past their keeping time.
+if deads > 0 then
+  local old = call('ZRANGE', DEAD, '-inf', now - dead_keep, 'BYSCORE', 'LIMIT', 0, 100)
+  for _, member in ipairs(old) do
+    call('ZREM', DEAD, member)
+    if score(SCHEDULED, member) or score(NEXT, member) then forget_failures(member) else forget(member) end
+  end
+  trimmed, deads = trimmed + #old, deads - #old
+end
+
+-- 4. Due tasks. found: member, due, …; the first `ranked` of them are the head
+-- of K in its order.
+local found, ranked = {}, 0
+
+local function by_level(entries)
+  local levels, order = {}, {}
+  for i = 1, #entries, 2 do
+    local member, due = entries[i], tonumber(entries[i + 1])
+    local _, level = split(member)
+    if ceil(due) < MIN_DUE or due > MAX_DUE or malformed(member) then level = 10 end
+    levels[level] = levels[level] or {}
+    table.insert(levels[level], i)
+  end
+  for level = 10, 0, -1 do
+    for _, i in ipairs(levels[level] or {}) do
+      if #order >= 2 * max then return order end
+      order[#order + 1], order[#order + 2] = entries[i], entries[i + 1]
+    end
+  end
+  return order
+end
+
+if not paused then
+  if priority then
+    found = by_level(call('ZRANGE', SCHEDULED, '-inf', now, 'BYSCORE', 'LIMIT', 0, 1000, 'WITHSCORES'))
+  else
+    found = call('ZRANGE', SCHEDULED, '-inf', now, 'BYSCORE', 'LIMIT', 0, max, 'WITHSCORES')
+    ranked = #found / 2
+  end
+  local room = max - #found / 2
+  if room > 0 then
+    local tail = call('ZRANGE', SCHEDULED, '+inf', '(253402300799999', 'BYSCORE', 'REV', 'LIMIT', 0, room, 'WITHSCORES')
+    for i = 1, #tail do found[#found + 1] = tail[i] end
+  end
+end
+
+local function why_refused(member, text)
+  local reason = malformed(member)
+  if reason then return reason end
+  local due = ceil(tonumber(text))
+  if due < MIN_DUE or due > MAX_DUE then
+    return 'score ' .. text .. ' is no time in ms from 1973 to 9999'
+  end
+  if max_late > 0 and now - due > max_late then
+    return string.format('%.0f ms late, max_late is %.0f ms', now - due, max_late)
+  end
+end
+
+-- Sort out what is not taken. taken: member, due, …
+local taken, members, reasons, filtered = found, {}, nil, false
+for i = 1, #found, 2 do
+  members[#members + 1] = found[i]
+  local reason = why_refused(found[i], found[i + 1])
+  if reason then
+    reasons = reasons or {}
+    reasons[found[i]] = reason
+  end
+end
+
+local active -- members that have a run in progress
+if #members > 0 and (priority or once or reasons) then
+  active, filtered = lookup(ACTIVE, members), true
+  local chosen = {}
+  for _, member in ipairs(priority and members or {}) do -- one spelling of each
+    local base, _, trace = split(member)
+    local name = base .. trace
+    active[member] = active[member] or chosen[name]
+    chosen[name] = chosen[name] or not (reasons and reasons[member])
+  end
+end
+
+-- One claim carries at most 1 MiB of bodies, and at least one task.
+local bodies = false
+local processed = #members
+if body_count > 0 and #members > 0 then
+  local size = 0
+  for i, body in ipairs(call('HMGET', BODY, unpack(members))) do
+    local skipped = (reasons and reasons[members[i]]) or (active and active[members[i]])
+    if body and not skipped then
+      size = size + #body
+      if size > 1048576 and size > #body then
+        processed = i - 1
+        break
+      end
+    end
+  end
+end
+if processed < #members then
+  for i = #members, processed + 1, -1 do
+    members[i], found[2 * i], found[2 * i - 1] = nil, nil, nil
+  end
+  if ranked > processed then ranked = processed end
+end
+
+-- Lease what is free. ZADD NX tells in its count whether anybody was active.
+local score_of_lease, adds
+if #members > 0 and not once then
+  number = (number + 1) % 1000000
+  score_of_lease = ceil((clock + lease) / 1000000) * 1000000 + number
+  adds = {}
+  for i, member in ipairs(members) do
+    if not filtered or not (reasons and reasons[member] or active[member]) then
+      adds[#adds + 1], adds[#adds + 2] = score_of_lease, member
+    end
+  end
+  if #adds > 0 and spread('ZADD', ACTIVE, adds, 'NX') < #adds / 2 then
+    active, filtered = active or {}, true
+    for i, held in ipairs(call('ZMSCORE', ACTIVE, unpack(members))) do
+      if held and tonumber(held) ~= score_of_lease then active[members[i]] = true end
+    end
+  end
+end
+
+if filtered then
+  taken = {}
+  for i, member in ipairs(members) do
+    local due = found[2 * i]
+    if active and active[member] then
+      call('ZADD', NEXT, due, member)
+    elseif reasons and reasons[member] then
+      call('ZADD', DEAD, now, member)
+      call('HSET', ERROR, member, reasons[member])
+      refused = refused + 1
+    else
+      taken[#taken + 1], taken[#taken + 2] = member, due
+    end
+  end
+end
+
+local names = members
+if filtered then
+  names = {}
+  for i = 1, #taken, 2 do names[#names + 1] = taken[i] end
+end
+
+-- A dead letter of a task that a plain ZADD brought back goes.
+if deads > 0 and #names > 0 then
+  local _, buried = lookup(DEAD, names)
+  for member, spelling in pairs(buried) do
+    call('ZREM', DEAD, spelling)
+    if spelling == member then forget_failures(spelling) else forget(spelling) end
+  end
+end
+
+local tries = false
+if tries_count > 0 and #names > 0 then tries = call('HMGET', TRIES, unpack(names)) end
+if body_count > 0 and #names > 0 then bodies = call('HMGET', BODY, unpack(names)) end
+if once and #names > 0 then
+  if bodies then spread('HDEL', BODY, names) end
+  if tries then spread('HDEL', TRIES, names) end
+  if error_count > 0 then spread('HDEL', ERROR, names) end
+end
+
+-- Remove exactly what was handled. Nothing was written to K since it was read.
+if ranked > 0 then call('ZREMRANGEBYRANK', SCHEDULED, 0, ranked - 1) end
+if ranked < #members then
+  local rest = {}
+  for i = ranked + 1, #members do rest[#rest + 1] = members[i] end
+  spread('ZREM', SCHEDULED, rest)
+end
+
+claimed = claimed + #names
+call('HSET', STATS, 'last', now, 'grace', grace, 'number', number, 'claimed', claimed,
+  'ended', ended, 'refused', refused, 'trimmed', trimmed)
+
+-- When there is more to do.
+local more = -1
+local due = head()
+if due and not paused then
+  more = ceil(due)
+  if more > MAX_DUE then more = now end
+end
+local first = call('ZRANGE', ACTIVE, 0, 0, 'WITHSCORES')[2]
+if first then
+  local ends = (tonumber(first) - fmod(tonumber(first), 1000000)) / 1000
+  if ends < grace then ends = grace end
+  if more < 0 or ends < more then more = ends end
+end
+if returned then hint(channel, queue, before, due) end
+return {0, clock, once and -1 or number, score_of_lease and floor(score_of_lease / 1000000) or 0,
+  more, paused and 1 or 0, taken, tries, bodies}

@@ -1,0 +1,146 @@
+-- common.lua: what every script starts with.
+--
+-- KEYS of every script: 1 scheduled zset  2 active zset  3 next zset
+--   4 dead zset  5 body  6 tries  7 error  8 settings  9 stats
+-- Replies begin with 0, or 1 when the script came too late and did nothing,
+-- and the server's clock in us.
+-- Units: due, died, grace in ms; delays in us; lease = end in s * 1e6 + number.
+
+local SCHEDULED, ACTIVE, NEXT, DEAD, BODY, TRIES, ERROR, SETTINGS, STATS = unpack(KEYS)
+local call, floor, ceil, fmod = redis.call, math.floor, math.ceil, math.fmod
+
+local MIN_DUE, MAX_DUE = 100000000000, 253402300799999
+local LATE = 1
+
+local time = call('TIME')
+local now_s, now_us = tonumber(time[1]), tonumber(time[2])
+local now = now_s * 1000 + floor(now_us / 1000)
+local clock = now_s * 1000000 + now_us
+
+-- Due time of a delay in us, never early by a fraction of a ms. Split so that
+-- no sum passes 2^53.
+local function after(delay)
+  local rest = fmod(delay, 1000)
+  return now + (delay - rest) / 1000 + ceil((now_us % 1000 + rest) / 1000)
+end
+
+-- Reads a time argument: '+us' is a delay, a bare number an instant in ms.
+local function due_of(text)
+  if text:byte() == 43 then return after(tonumber(text)) end
+  return tonumber(text)
+end
+
+local function late(deadline)
+  return deadline ~= '0' and now > tonumber(deadline)
+end
+
+-- Calls a variadic command in chunks that unpack can carry. Returns the sum of
+-- its integer replies.
+local function spread(command, key, args, option)
+  local sum = 0
+  for i = 1, #args, 4000 do
+    local last = i + 3999
+    if last > #args then last = #args end
+    if option then
+      sum = sum + call(command, key, option, unpack(args, i, last))
+    else
+      sum = sum + call(command, key, unpack(args, i, last))
+    end
+  end
+  return sum
+end
+
+-- Score of one member as a number, or nil.
+local function score(key, member)
+  local s = call('ZSCORE', key, member)
+  return s and tonumber(s)
+end
+
+local function head()
+  local first = call('ZRANGE', SCHEDULED, 0, 0, 'WITHSCORES')
+  return first[2] and tonumber(first[2])
+end
+
+-- Tells sleepers of a new head. The last thing a script does; who may not
+-- publish still has the scan.
+local function hint(channel, queue, before, due)
+  if due and (not before or due < before) then
+    redis.pcall('PUBLISH', channel, string.format('%.0f %s', ceil(due), queue))
+  end
+end
+
+-- Priority queues: every spelling of id:kind names the same task.
+local priority = call('HGET', SETTINGS, 'priority') == '1'
+
+-- Splits a member into its name without priority, its level and its #trace.
+local function split(member)
+  local name, trace = member:match('^([^#]*)(.*)$')
+  local base, level = name:match('^(.+):p(%d)$')
+  if base then return base, tonumber(level), trace end
+  return name, 0, trace
+end
+
+local function spellings(member)
+  if not priority then return {member} end
+  local base, _, trace = split(member)
+  local all = {base .. trace}
+  for level = 0, 9 do
+    all[level + 2] = base .. ':p' .. string.format('%d', level) .. trace
+  end
+  return all
+end
+
+-- Where a task lies in one sorted set: its score and spelling, or nil. Of
+-- several spellings, which only plain ZADDs bring about, the first counts.
+local function seek(key, member)
+  if not priority then
+    local s = score(key, member)
+    return s, s and member
+  end
+  local all, low, first = spellings(member), nil, nil
+  for i, found in ipairs(call('ZMSCORE', key, unpack(all))) do
+    local s = found and tonumber(found)
+    if s and (not low or s < low) then low, first = s, all[i] end
+  end
+  return low, first
+end
+
+-- A due time as a whole number that fits an answer, whatever a plain ZADD made
+-- it.
+local function shown(due) return math.max(0, math.min(ceil(due), MAX_DUE)) end
+
+-- Due time in force of a task, or 0.
+local function due_in_force(member)
+  local due = seek(SCHEDULED, member) or seek(NEXT, member)
+  return due and shown(due) or 0
+end
+
+-- Where members lie in one sorted set: member → score, member → spelling.
+local function lookup(key, members)
+  local scores, names = {}, {}
+  if priority then
+    for _, member in ipairs(members) do scores[member], names[member] = seek(key, member) end
+  elseif #members > 0 then
+    for i, found in ipairs(call('ZMSCORE', key, unpack(members))) do
+      if found then scores[members[i]], names[members[i]] = tonumber(found), members[i] end
+    end
+  end
+  return scores, names
+end
+
+-- Takes side data away from a member that lies nowhere any more.
+local function forget(member)
+  call('HDEL', BODY, member)
+  call('HDEL', TRIES, member)
+  call('HDEL', ERROR, member)
+end
+
+local function forget_failures(member)
+  call('HDEL', TRIES, member)
+  call('HDEL', ERROR, member)
+end
+
+-- Fails here, before the first write, if a key holds another type.
+local function side_data()
+  return call('HLEN', BODY), call('HLEN', TRIES), call('HLEN', ERROR)
+end

@@ -1,0 +1,90 @@
+-- run.lua: how the runs of active members end, for claim and settle.
+
+local policy -- retry settings, read when first needed
+
+local function retry_policy()
+  if policy then return policy end
+  local s = call('HMGET', SETTINGS, 'retries', 'retry_first_ms', 'retry_factor', 'retry_cap_ms', 'retry_jitter_percent')
+  policy = {
+    retries = tonumber(s[1] or 3), first = tonumber(s[2] or 5000), factor = tonumber(s[3] or 2),
+    cap = tonumber(s[4] or 3600000), jitter = tonumber(s[5] or 10) / 100,
+  }
+  math.randomseed(clock % 2147483647)
+  return policy
+end
+
+-- Due time after so many failures: growing, capped, and jittered later only.
+local function retry_due(failures)
+  local p = retry_policy()
+  local delay = p.first * p.factor ^ (failures - 1)
+  if not (delay < p.cap) then delay = p.cap end
+  return after(ceil(delay * (1 + p.jitter * math.random()) * 1000))
+end
+
+-- Failures and rounds of a tries entry, and whether it marks a cancelled run.
+local function parse_tries(text)
+  if not text then return 0, 0, false end
+  if text == '-' then return 0, 0, true end
+  local failures, rounds = text:match('^(%d+)/?(%d*)$')
+  return tonumber(failures) or 0, tonumber(rounds) or 0, false
+end
+
+local function format_tries(failures, rounds)
+  if rounds == 0 then return string.format('%d', failures) end
+  return string.format('%d/%d', failures, rounds)
+end
+
+local function keep_tries(member, failures, rounds)
+  if failures == 0 and rounds == 0 then
+    call('HDEL', TRIES, member)
+  else
+    call('HSET', TRIES, member, format_tries(failures, rounds))
+  end
+end
+
+-- Ends the run of a member that was scheduled again or cancelled meanwhile,
+-- whatever the verdict. Returns false if it was neither, otherwise true and
+-- the due time of what waited for its end, if anything did.
+local function superseded(member, cancelled)
+  local waiting, spelling = seek(NEXT, member)
+  if waiting then
+    call('ZADD', SCHEDULED, 'NX', waiting, spelling)
+    call('ZREM', NEXT, spelling)
+  elseif not seek(SCHEDULED, member) then
+    if not cancelled then return false end
+    call('ZREM', ACTIVE, member)
+    forget(member)
+    return true
+  end
+  call('ZREM', ACTIVE, member)
+  forget_failures(member)
+  if priority and not score(SCHEDULED, member) then forget(member) end
+  return true, waiting
+end
+
+local function keep_error(member, reason)
+  if reason == '' then call('HDEL', ERROR, member) else call('HSET', ERROR, member, reason) end
+end
+
+-- Makes a member a dead letter. Its place before is the caller's to clear.
+local function bury(member, failures, rounds, reason)
+  call('ZADD', DEAD, now, member)
+  keep_tries(member, failures, rounds)
+  keep_error(member, reason)
+end
+
+-- Puts a member back after one more failure, at due or by policy; the first
+-- failure of a lease end is due at once. Returns its due time, or nil if its
+-- retries are used up and it is a dead letter now.
+local function fail(member, failures, rounds, reason, due)
+  failures = failures + 1
+  if failures > retry_policy().retries then
+    bury(member, failures, rounds, reason)
+    return nil
+  end
+  due = due or retry_due(failures)
+  keep_tries(member, failures, rounds)
+  keep_error(member, reason)
+  call('ZADD', SCHEDULED, due, member)
+  return due
+end

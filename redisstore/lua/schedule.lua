@@ -1,0 +1,126 @@
+#!lua
+-- schedule.lua: put tasks into one queue, in order.
+-- ARGV  1 deadline ms (0 none)  2 channel  3 queue, then per task: member,
+--   when (+us or ms), if exists (r k e l, upper case when a body follows), body
+-- Returns 0, clock, then per task a code and its due time in force:
+--   1 scheduled  2 replaced  3 kept  4 running  5 no priorities here
+--   6 body too large (due is the limit)  7 due out of bounds
+
+if late(ARGV[1]) then return {LATE, clock} end
+
+local members, whens, modes, bodies = {}, {}, {}, {}
+local with_body = false
+local i, n = 4, 0
+while i <= #ARGV do
+  n = n + 1
+  members[n], whens[n], modes[n], bodies[n] = ARGV[i], ARGV[i + 1], ARGV[i + 2], false
+  i = i + 3
+  if modes[n]:byte() < 97 then
+    bodies[n], modes[n], with_body = ARGV[i], modes[n]:lower(), true
+    i = i + 1
+  end
+end
+
+local body_max = with_body and tonumber(call('HGET', SETTINGS, 'body_max') or 65536)
+local body_count, tries_count, error_count = side_data()
+local nexts, deads, actives = call('ZCARD', NEXT), call('ZCARD', DEAD), call('ZCARD', ACTIVE)
+local before = head()
+call('HEXISTS', STATS, 'scheduled')
+
+-- What is known of each task, by member; changes as the items are applied.
+-- due: in K or next, as = its spelling; active; body: what to write.
+local tasks = {}
+
+for j = 1, n do tasks[members[j]] = {} end
+local function look(key, count, note)
+  if count == 0 then return end
+  local scores, spelled = lookup(key, members)
+  for member, s in pairs(scores) do note(tasks[member], s, spelled[member]) end
+end
+look(NEXT, nexts, function(task, s, spelling) task.due, task.as = s, spelling end)
+look(SCHEDULED, 1, function(task, s, spelling) task.due, task.as = s, spelling end)
+look(ACTIVE, actives, function(task, _, spelling) task.active = spelling end)
+
+-- On a priority queue two spellings in one call are one task.
+if priority then
+  local by_name = {}
+  for j = 1, n do
+    local base, _, trace = split(members[j])
+    local name = base .. trace
+    by_name[name] = by_name[name] or tasks[members[j]]
+    tasks[members[j]] = by_name[name]
+  end
+end
+
+local function refuse(j, due)
+  if not priority and members[j]:find(':p%d') and split(members[j]) ~= members[j]:match('^[^#]*') then
+    return 5, 0
+  end
+  if bodies[j] and #bodies[j] > body_max then return 6, body_max end
+  if due < MIN_DUE or due > MAX_DUE then return 7, 0 end
+end
+
+local function keeps(task, mode, due)
+  if not task.due or mode == 'r' then return false end
+  return mode == 'k' or (mode == 'e' and due >= task.due) or (mode == 'l' and due <= task.due)
+end
+
+local reply = {0, clock}
+local applied, order = 0, {}
+for j = 1, n do
+  local task = tasks[members[j]]
+  local due = due_of(whens[j])
+  local code, in_force = refuse(j, due)
+  if not code and keeps(task, modes[j], due) then code, in_force = 3, shown(task.due) end
+  if not code then
+    code, in_force = (task.active and 4) or (task.due and 2) or 1, due
+    if not task.write then order[#order + 1] = task end
+    if task.as and task.as ~= members[j] then
+      task.drop = task.drop or {}
+      table.insert(task.drop, task.as)
+    end
+    task.due, task.as, task.body, task.write = due, members[j], bodies[j], true
+    applied = applied + 1
+  end
+  reply[#reply + 1], reply[#reply + 2] = code, in_force
+end
+if applied == 0 then return reply end
+
+-- Write: bodies first, then the schedule, then what it replaces.
+local adds, names, sets, gone, earliest = {}, {}, {}, {}, nil
+for j, task in ipairs(order) do
+  names[j] = task.as
+  adds[2 * j - 1], adds[2 * j] = task.due, task.as
+  if task.body then
+    sets[#sets + 1], sets[#sets + 2] = task.as, task.body
+  else
+    gone[#gone + 1] = task.as
+  end
+  if not earliest or task.due < earliest then earliest = task.due end
+end
+if #sets > 0 then spread('HSET', BODY, sets) end
+spread('ZADD', SCHEDULED, adds)
+if body_count > 0 and #gone > 0 then spread('HDEL', BODY, gone) end
+if nexts > 0 then spread('ZREM', NEXT, names) end
+if deads > 0 then spread('ZREM', DEAD, names) end
+
+local function drop(spelling, task)
+  if spelling == task.as then return end
+  call('ZREM', SCHEDULED, spelling)
+  call('ZREM', NEXT, spelling)
+  call('ZREM', DEAD, spelling)
+  if not score(ACTIVE, spelling) then forget(spelling) else call('HDEL', BODY, spelling) end
+end
+
+for _, task in ipairs(order) do
+  if priority then
+    for _, spelling in ipairs(spellings(task.as)) do drop(spelling, task) end
+  end
+  if tries_count + error_count > 0 then
+    if task.active ~= task.as then forget_failures(task.as) end
+    if task.active and call('HGET', TRIES, task.active) == '-' then call('HDEL', TRIES, task.active) end
+  end
+end
+call('HINCRBY', STATS, 'scheduled', applied)
+hint(ARGV[2], ARGV[3], before, earliest)
+return reply

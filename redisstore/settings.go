@@ -1,0 +1,175 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dueq/dueq"
+)
+
+// How old what this process knows of settings may be: their versions, and
+// settings whose version did not change.
+const (
+	versionsAge = 900 * time.Millisecond
+	settingsAge = time.Minute
+)
+
+// settingsCache holds the settings of queues, and the versions that say
+// whether they still hold.
+type settingsCache struct {
+	mu       sync.Mutex // guards all below
+	versions map[string]int64
+	readAt   time.Time // when versions was read
+	queues   map[string]cachedSettings
+}
+
+type cachedSettings struct {
+	settings dueq.Settings
+	readAt   time.Time
+}
+
+func (c *settingsCache) stale() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.readAt) > versionsAge
+}
+
+// expire makes the next look read the versions again.
+func (c *settingsCache) expire() {
+	c.mu.Lock()
+	c.readAt = time.Time{}
+	c.mu.Unlock()
+}
+
+func (c *settingsCache) sawVersions(fields map[string]string) {
+	versions := make(map[string]int64, len(fields))
+	for queue, v := range fields {
+		versions[queue], _ = strconv.ParseInt(v, 10, 64)
+	}
+	c.mu.Lock()
+	c.versions, c.readAt = versions, time.Now()
+	c.mu.Unlock()
+}
+
+func (c *settingsCache) get(queue string) (dueq.Settings, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cached, ok := c.queues[queue]
+	fresh := ok && cached.settings.Version == c.versions[queue] && time.Since(cached.readAt) < settingsAge
+	return cached.settings, fresh
+}
+
+func (c *settingsCache) put(queue string, s dueq.Settings) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.queues == nil {
+		c.queues = map[string]cachedSettings{}
+	}
+	c.queues[queue] = cachedSettings{s, time.Now()}
+}
+
+// Settings implements dueq.Store.
+func (s *Store) Settings(ctx context.Context, queue string) (dueq.Settings, error) {
+	if err := dueq.ValidateQueue(queue); err != nil {
+		return dueq.Settings{}, err
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	if s.settings.stale() {
+		versions := s.versionsCmd(ctx)
+		if err := s.send(ctx, []redis.Cmder{versions}); err != nil {
+			return dueq.Settings{}, s.wrap(ctx, "settings", s.keysOf(queue), err)
+		}
+		if err := s.noteVersions(versions); err != nil {
+			return dueq.Settings{}, s.wrap(ctx, "settings", s.keysOf(queue), err)
+		}
+	}
+	if known, ok := s.settings.get(queue); ok {
+		return known, nil
+	}
+	return s.readSettings(ctx, queue)
+}
+
+func (s *Store) versionsCmd(ctx context.Context) *redis.MapStringStringCmd {
+	return redis.NewMapStringStringCmd(ctx, "hgetall", s.versionsKey())
+}
+
+func (s *Store) noteVersions(cmd *redis.MapStringStringCmd) error {
+	if err := cmd.Err(); err != nil {
+		return err
+	}
+	s.settings.sawVersions(cmd.Val())
+	return nil
+}
+
+func (s *Store) readSettings(ctx context.Context, queue string) (dueq.Settings, error) {
+	k := s.keysOf(queue)
+	fields := redis.NewMapStringStringCmd(ctx, "hgetall", k.names[settingsKey])
+	err := s.send(ctx, []redis.Cmder{fields})
+	if err == nil {
+		err = fields.Err()
+	}
+	if err != nil {
+		return dueq.Settings{}, s.wrap(ctx, "settings", k, err)
+	}
+	settings, err := dueq.DecodeSettings(fields.Val())
+	if err != nil {
+		return settings, &dueq.CallError{Op: "settings", Queue: queue, Err: err}
+	}
+	s.settings.put(queue, settings)
+	return settings, nil
+}
+
+// SetSettings implements dueq.Store.
+func (s *Store) SetSettings(ctx context.Context, queue string, patch dueq.SettingsPatch) (dueq.Settings, error) {
+	if err := dueq.ValidateQueue(queue); err != nil {
+		return dueq.Settings{}, err
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	old, err := s.readSettings(ctx, queue)
+	if err != nil {
+		return old, err
+	}
+	next, err := old.With(patch)
+	if err != nil || len(patch) == 0 {
+		return old, err
+	}
+	var args []any
+	for field, value := range next.Encode(patch) {
+		args = append(args, field, value)
+	}
+	reply, err := s.timed(ctx, "settings", settingsScript, queue, args...)
+	if err != nil {
+		return old, err
+	}
+	return s.announce(ctx, queue, reply[2:])
+}
+
+// announce tells every process that a queue's settings changed.
+func (s *Store) announce(ctx context.Context, queue string, reply []any) (dueq.Settings, error) {
+	fields := make(map[string]string, len(reply)/2)
+	for i := 0; i+1 < len(reply); i += 2 {
+		fields[reply[i].(string)] = reply[i+1].(string)
+	}
+	settings, err := dueq.DecodeSettings(fields)
+	if err != nil {
+		return settings, err
+	}
+	version := redis.NewIntCmd(ctx, "hset", s.versionsKey(), queue, settings.Version)
+	cmds := []redis.Cmder{version, redis.NewIntCmd(ctx, "publish", s.wakeChannel(), "0 "+queue)}
+	err = s.send(ctx, cmds)
+	if err == nil {
+		err = version.Err()
+	}
+	s.settings.expire()
+	s.settings.put(queue, settings)
+	if err != nil {
+		return settings, s.wrap(ctx, "settings", s.keysOf(queue), err)
+	}
+	return settings, nil
+}

@@ -1,0 +1,205 @@
+// Package redisstore keeps dueq's queues in Redis (7.0 or later) or Valkey (7.2
+// or later): one atomic script per transition, see docs/design.md for the keys.
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/dueq/dueq"
+)
+
+// Options configure a Store.
+type Options struct {
+	Prefix  string        // of every key; letters, digits and _ . : -; defaults to DefaultPrefix
+	Timeout time.Duration // of one call, at least 10 ms; defaults to 1 s
+}
+
+// Store is a dueq.Store on Redis. It is safe for concurrent use.
+type Store struct {
+	client   redis.UniversalClient
+	owned    bool // the client is ours to close
+	race     bool // the client does not honour contexts by itself
+	prefix   string
+	timeout  time.Duration
+	clock    clock
+	settings settingsCache
+
+	keys       sync.Map      // queue → *keys
+	registered sync.Map      // queue → time.Time its name was last written
+	suspect    atomic.Bool   // a claim got no answer; PING before the next one
+	closed     atomic.Bool   // set once
+	closing    chan struct{} // closed by Close
+	wakers     sync.WaitGroup
+}
+
+var _ dueq.Store = (*Store)(nil)
+
+// Open connects to a Redis by URL, redis://[user:password@]host:port[/db] or
+// rediss://…, and checks its version.
+//
+// Errors: ErrInvalid naming store or prefix, ErrUnavailable when nobody
+// answers, and what the server says.
+func Open(rawURL string, opts Options) (*Store, error) {
+	ro, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	opts = opts.withDefaults()
+	ro.ContextTimeoutEnabled = true
+	ro.MaxRetries = -1 // a script that may have run is never sent twice
+	ro.DialTimeout, ro.ReadTimeout, ro.WriteTimeout, ro.PoolTimeout = opts.Timeout, opts.Timeout, opts.Timeout, opts.Timeout
+	ro.DisableIdentity = true
+	ro.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	s := newStore(redis.NewClient(ro), opts)
+	s.owned = true
+	if err := s.check(); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// New makes a Store of a client, which stays the caller's to close, and checks
+// the server's version. Errors are those of Open.
+func New(client redis.UniversalClient, opts Options) (*Store, error) {
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	s := newStore(client, opts.withDefaults())
+	s.race = !honoursContext(client)
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func newStore(client redis.UniversalClient, opts Options) *Store {
+	return &Store{client: client, prefix: opts.Prefix, timeout: opts.Timeout, closing: make(chan struct{})}
+}
+
+func parseURL(raw string) (*redis.Options, error) {
+	if scheme, _, _ := strings.Cut(raw, "://"); scheme != "redis" && scheme != "rediss" {
+		return nil, &dueq.FieldError{Field: "store", Reason: "is not a redis:// or rediss:// URL"}
+	}
+	ro, err := redis.ParseURL(raw)
+	var bad *url.Error
+	switch {
+	case errors.As(err, &bad): // the whole text may hold a password
+		return nil, &dueq.FieldError{Field: "store", Reason: "is not a valid URL: " + withoutURL(bad)}
+	case err != nil:
+		return nil, &dueq.FieldError{Field: "store", Reason: err.Error()}
+	}
+	return ro, nil
+}
+
+func withoutURL(err *url.Error) string {
+	text, _, _ := strings.Cut(err.Err.Error(), `"`)
+	return strings.TrimSpace(text)
+}
+
+func (o Options) validate() error {
+	for i := range len(o.Prefix) {
+		c := o.Prefix[i]
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_.:-", c) >= 0) {
+			return &dueq.FieldError{Field: "prefix", Reason: fmt.Sprintf("%q may have letters, digits and _ . : - only", o.Prefix)}
+		}
+	}
+	if o.Timeout != 0 && o.Timeout < 10*time.Millisecond {
+		return &dueq.FieldError{Field: "timeout", Reason: fmt.Sprintf("%v is under 10ms", o.Timeout)}
+	}
+	return nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if o.Timeout == 0 {
+		o.Timeout = time.Second
+	}
+	return o
+}
+
+func honoursContext(client redis.UniversalClient) bool {
+	switch c := client.(type) {
+	case *redis.Client:
+		return c.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		return c.Options().ContextTimeoutEnabled
+	}
+	return false
+}
+
+// check finds out that the server can do what the scripts need, loads them and
+// reads its clock.
+func (s *Store) check() error {
+	ctx, cancel := s.within(context.Background())
+	defer cancel()
+	now := redis.NewTimeCmd(ctx, "time")
+	info := redis.NewStringCmd(ctx, "info", "server")
+	cmds := []redis.Cmder{now, info}
+	for _, script := range scripts {
+		cmds = append(cmds, redis.NewStringCmd(ctx, "script", "load", script.source))
+	}
+	if err := s.send(ctx, cmds); err != nil {
+		return s.wrap(ctx, "open", nil, err)
+	}
+	if err := checkVersion(info.Val()); err != nil {
+		return err
+	}
+	if err := now.Err(); err != nil {
+		return s.wrap(ctx, "open", nil, err)
+	}
+	s.clock.saw(now.Val().UnixMicro())
+	return nil
+}
+
+// checkVersion reads INFO; a server that does not tell gets the benefit of the
+// doubt.
+func checkVersion(info string) error {
+	name, version, low := "Redis", infoField(info, "redis_version"), 7
+	if v := infoField(info, "valkey_version"); v != "" {
+		name, version = "Valkey", v
+	}
+	major, err := strconv.Atoi(strings.SplitN(version, ".", 2)[0])
+	if err != nil || major >= low {
+		return nil
+	}
+	return fmt.Errorf("open: %s %s is too old, dueq needs Redis 7.0 or Valkey 7.2 or later", name, version)
+}
+
+func infoField(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// Close ends the Store's calls and, if Open made it, its connections.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	close(s.closing)
+	s.wakers.Wait()
+	if s.owned {
+		return s.client.Close()
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package redisstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dueq/dueq/internal/redistest"
+	"github.com/dueq/dueq/redisstore"
+	"github.com/dueq/dueq/storetest"
+)
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, openFixture)
+}
+
+// openFixture starts a server with a clock that stands still.
+func openFixture(t *testing.T) storetest.Fixture {
+	srv := redistest.Start(t, redistest.WithClock(time.UnixMilli(1_800_000_000_000)))
+	store, err := redisstore.Open(srv.URL(), redisstore.Options{Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return fixtureOf(t, store, srv)
+}
+
+func fixtureOf(t *testing.T, store *redisstore.Store, srv *redistest.Server) storetest.Fixture {
+	raw := srv.Client(t)
+	key := func(queue string) string { return redisstore.DefaultPrefix + queue }
+	return storetest.Fixture{
+		Store:   store,
+		Now:     srv.Now,
+		Advance: srv.Advance,
+		Add: func(queue, member string, score float64) {
+			must(t, raw.ZAdd(t.Context(), key(queue), redis.Z{Score: score, Member: member}).Err())
+		},
+		Remove: func(queue, member string) {
+			must(t, raw.ZRem(t.Context(), key(queue), member).Err())
+		},
+		Dump: func(queue string) storetest.Snapshot { return dump(t, raw, key(queue)) },
+	}
+}
+
+// dump reads the keys of one queue.
+func dump(t *testing.T, raw *redis.Client, key string) storetest.Snapshot {
+	side := "{" + key + "}:"
+	zset := func(name string) map[string]float64 {
+		entries, err := raw.ZRangeWithScores(t.Context(), name, 0, -1).Result()
+		must(t, err)
+		out := map[string]float64{}
+		for _, z := range entries {
+			out[z.Member.(string)] = z.Score
+		}
+		return out
+	}
+	hash := func(name string) map[string]string {
+		out, err := raw.HGetAll(t.Context(), name).Result()
+		must(t, err)
+		return out
+	}
+	active := map[string]int64{}
+	for m, lease := range zset(side + "active") {
+		active[m] = int64(lease)
+	}
+	return storetest.Snapshot{
+		Scheduled: zset(key), Next: zset(side + "next"), Dead: zset(side + "dead"), Active: active,
+		Body: hash(side + "body"), Tries: hash(side + "tries"), Error: hash(side + "error"),
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+

@@ -1,0 +1,104 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dueq/dueq"
+)
+
+const (
+	wakeBuffer = 256              // hints waiting for a slow reader; more are dropped
+	wakeIdle   = 15 * time.Second // silence after which the connection is tried
+	wakeRetry  = time.Second      // between attempts to subscribe
+)
+
+// Wake implements dueq.Store. Without the right to subscribe no hint ever
+// comes.
+func (s *Store) Wake(ctx context.Context) (<-chan dueq.Hint, error) {
+	if s.closed.Load() {
+		return nil, &dueq.CallError{Op: "wake", Err: dueq.ErrClosed}
+	}
+	if ctx.Err() != nil {
+		return nil, &dueq.CallError{Op: "wake", Err: dueq.Unavailable(context.Cause(ctx))}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	hints := make(chan dueq.Hint, wakeBuffer)
+	s.wakers.Go(func() {
+		defer close(hints)
+		defer cancel()
+		s.subscribe(ctx, hints)
+	})
+	s.wakers.Go(func() {
+		select {
+		case <-s.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	return hints, nil
+}
+
+// subscribe listens until ctx ends, over as many connections as it takes.
+func (s *Store) subscribe(ctx context.Context, hints chan<- dueq.Hint) {
+	for ctx.Err() == nil {
+		err := s.listen(ctx, hints)
+		if err != nil && redis.HasErrorPrefix(err, "NOPERM") {
+			return
+		}
+		select {
+		case <-time.After(wakeRetry):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// listen passes hints on until the connection fails.
+func (s *Store) listen(ctx context.Context, hints chan<- dueq.Hint) error {
+	sub := s.client.Subscribe(ctx, s.wakeChannel())
+	defer sub.Close()
+	stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
+	defer stop()
+	for silent := false; ; {
+		message, err := sub.ReceiveTimeout(ctx, wakeIdle)
+		switch {
+		case err != nil && (!isTimeout(err) || silent):
+			return err
+		case err != nil:
+			silent = true
+			if err := sub.Ping(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		silent = false
+		if m, ok := message.(*redis.Message); ok {
+			s.pass(m.Payload, hints)
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	t, ok := err.(interface{ Timeout() bool })
+	return ok && t.Timeout()
+}
+
+// pass reads a hint: due in ms and queue; due 0 says that settings changed.
+func (s *Store) pass(payload string, hints chan<- dueq.Hint) {
+	due, queue, ok := strings.Cut(payload, " ")
+	ms, err := strconv.ParseInt(due, 10, 64)
+	if !ok || err != nil || dueq.ValidateQueue(queue) != nil {
+		return
+	}
+	if ms == 0 {
+		s.settings.expire()
+	}
+	select {
+	case hints <- dueq.Hint{Queue: queue, Due: time.UnixMilli(ms)}:
+	default:
+	}
+}

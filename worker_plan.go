@@ -1,0 +1,317 @@
+package dueq
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// When a worker looks at its queues.
+const (
+	minScan   = 50 * time.Millisecond // between safety scans of a queue with work
+	maxScan   = time.Second           // of an idle one
+	minPause  = 50 * time.Millisecond // after a failed call
+	maxPause  = time.Second
+	probeGap  = 100 * time.Millisecond // between calls for queues that fail
+	minBack   = 2 * time.Millisecond   // how far losers of a race step back
+	maxBack   = 30 * time.Millisecond
+	clockJump = time.Second // of the store's clock, after which leases are renewed first
+)
+
+// lanePlan is when a lane is next looked at. It is guarded by its lane's mu.
+type lanePlan struct {
+	claiming bool          // a claim is queued or under way
+	next     time.Time     // when a claim is worth making; zero if nothing is known to come
+	scanAt   time.Time     // when the safety scan is due
+	scan     time.Duration // its present interval
+	back     time.Duration // how far to step back from a common head
+	head     time.Time     // the due time waited for, by the store's clock
+	failures int           // failed calls in a row
+	renew    bool          // leases must be renewed before the next claim
+	now      time.Time     // the store's clock …
+	at       time.Time     // … at this time of ours
+}
+
+// plan hands lanes to the claim loops when a claim is worth making, and scans
+// the heads of the others now and then. It is the only place that sleeps.
+func (w *Worker) plan(ctx context.Context) {
+	defer close(w.ready)
+	epoch := time.Now()
+	for _, l := range w.lanes {
+		l.mu.Lock()
+		l.plan.next, l.plan.scanAt, l.plan.scan = epoch, epoch.Add(minScan), minScan
+		l.mu.Unlock()
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		now := time.Now()
+		scan, next := w.dispatch(now)
+		if len(scan) > 0 {
+			w.scan(scan, epoch)
+			continue
+		}
+		timer.Reset(time.Until(next))
+		select {
+		case <-timer.C:
+		case <-w.kick:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// dispatch hands out the lanes to claim from now. It returns the lanes to scan
+// now, and when to look again.
+func (w *Worker) dispatch(now time.Time) (scan []*lane, next time.Time) {
+	next = now.Add(maxScan)
+	probing := false // a failing lane was handed out
+	w.mu.Lock()
+	probeAt := w.lastFailed.Add(probeGap)
+	w.mu.Unlock()
+	for _, l := range w.lanes {
+		l.mu.Lock()
+		p := &l.plan
+		switch {
+		case p.claiming || l.room() == 0:
+		case p.failures > 0 && !p.next.After(now):
+			if now.Before(probeAt) || probing {
+				next = earlier(next, laterOf(probeAt, now.Add(probeGap/10)))
+				break
+			}
+			probing = true
+			p.claiming = true
+			w.ready <- l
+		case !p.next.IsZero() && !p.next.After(now):
+			p.claiming = true
+			w.ready <- l
+		case p.failures == 0 && !p.scanAt.After(now):
+			scan = append(scan, l)
+		default:
+			if !p.next.IsZero() {
+				next = earlier(next, p.next)
+			}
+			if p.failures == 0 {
+				next = earlier(next, p.scanAt)
+			}
+		}
+		l.mu.Unlock()
+	}
+	return scan, next
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// scan reads the heads of lanes in one round trip: it finds what nobody could
+// announce, and sees to it that a queue with leases is claimed from.
+func (w *Worker) scan(lanes []*lane, epoch time.Time) {
+	queues := make([]string, len(lanes))
+	for i, l := range lanes {
+		queues[i] = l.queue
+	}
+	began := time.Now()
+	stats, err := w.store.Stats(context.WithoutCancel(w.base), queues...)
+	w.opts.Observer.call("stats", "", len(queues), time.Since(began), err)
+	for i, l := range lanes {
+		failure := err
+		if err == nil {
+			failure = stats[i].Err
+		}
+		l.mu.Lock()
+		if failure != nil {
+			l.stepAside()
+		} else {
+			l.scanned(stats[i], epoch)
+		}
+		l.mu.Unlock()
+		if failure != nil {
+			w.failed(l.queue, "stats", failure)
+		}
+	}
+}
+
+// scanned plans by what a scan saw. Called with mu held.
+func (l *lane) scanned(st QueueStats, epoch time.Time) {
+	p := &l.plan
+	now := time.Now()
+	p.now, p.at, p.next, p.head = st.Now, now, time.Time{}, time.Time{}
+	p.scan = min(2*p.scan, maxScan)
+	p.scanAt = nextTick(epoch, now, p.scan)
+	if !st.NextDue.IsZero() && !st.Paused {
+		p.head = st.NextDue
+		p.next = now.Add(st.NextDue.Sub(st.Now))
+	}
+	if !st.NextLease.IsZero() { // somebody must claim once a second
+		must := now.Add(maxScan*9/10 - st.Now.Sub(st.LastClaim))
+		if p.next.IsZero() || must.Before(p.next) {
+			p.next, p.head = must, time.Time{}
+		}
+	}
+}
+
+// nextTick puts scans of the same interval on common instants, so that they
+// share a round trip.
+func nextTick(epoch, now time.Time, interval time.Duration) time.Time {
+	return now.Add(interval - now.Sub(epoch)%interval)
+}
+
+// stepAside plans the next attempt after a failure. Called with mu held.
+func (l *lane) stepAside() {
+	p := &l.plan
+	pause := min(minPause<<min(p.failures, 10), maxPause)
+	p.failures++
+	p.renew = true
+	p.next = time.Now().Add(jitter(pause))
+}
+
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d/2+1)
+}
+
+// claimLoop claims for the lanes it is handed.
+func (w *Worker) claimLoop(ctx context.Context) {
+	for l := range w.ready {
+		if ctx.Err() == nil {
+			l.claim()
+		}
+	}
+}
+
+// claim makes one claim and plans the next. It runs to its end even if the
+// worker stops meanwhile, so that nothing is leased to nobody.
+func (l *lane) claim() {
+	ctx := context.WithoutCancel(l.w.base)
+	settings, err := l.w.store.Settings(ctx, l.queue)
+	l.mu.Lock()
+	if err == nil {
+		l.settings, l.known = settings, true
+	}
+	known, renew, room := l.known, l.plan.renew, l.room()
+	l.plan.renew = false
+	req := ClaimRequest{Queue: l.queue, Max: room, Lease: l.settings.Lease}
+	l.mu.Unlock()
+	if renew {
+		l.renew(ctx, true)
+	}
+	if !known || room == 0 {
+		l.claimed(Claim{}, req, time.Now(), err)
+		return
+	}
+	began := time.Now()
+	claim, err := l.w.store.Claim(ctx, req)
+	l.w.opts.Observer.call("claim", l.queue, len(claim.Tasks), time.Since(began), err)
+	if err == nil {
+		l.w.opts.Observer.claimed(l.queue, claim)
+		l.accept(hold(claim, began))
+	}
+	l.claimed(claim, req, began, err)
+}
+
+// hold notes how long the leases of a claim hold by our clock. Counted from
+// before the call, it is on the safe side.
+func hold(c Claim, began time.Time) []*held {
+	tasks := make([]held, len(c.Tasks))
+	out := make([]*held, len(c.Tasks))
+	for i, t := range c.Tasks {
+		tasks[i] = held{task: t, since: began, until: began.Add(c.LeaseEnds.Sub(c.Now)), once: c.LeaseEnds.IsZero()}
+		out[i] = &tasks[i]
+	}
+	return out
+}
+
+// claimed plans by the answer to a claim.
+func (l *lane) claimed(c Claim, req ClaimRequest, began time.Time, err error) {
+	if err != nil {
+		l.w.failed(l.queue, "claim", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.w.wake()
+	p := &l.plan
+	p.claiming = false
+	switch {
+	case errors.Is(err, ErrInvalid): // settings changed under us
+		p.next = time.Now().Add(minPause)
+	case err != nil:
+		l.stepAside()
+	case !c.Now.IsZero():
+		l.planAfter(c, req, began)
+	}
+}
+
+func (l *lane) planAfter(c Claim, req ClaimRequest, began time.Time) {
+	p := &l.plan
+	now := time.Now()
+	if !p.at.IsZero() && (c.Now.Sub(p.now)-now.Sub(p.at)).Abs() > clockJump {
+		p.renew = true
+	}
+	if p.failures > 0 {
+		l.w.log.Info("store available again", "queue", l.queue)
+	}
+	switch {
+	case len(c.Tasks) > 0:
+		p.back, p.scan = 0, minScan
+	case !p.head.IsZero() && !c.Now.Before(p.head) && !c.Paused:
+		p.back = min(max(2*p.back, minBack), maxBack) // somebody else was first
+	}
+	p.failures, p.now, p.at, p.next, p.head = 0, c.Now, now, time.Time{}, time.Time{}
+	p.scanAt = now.Add(p.scan)
+	switch {
+	case c.Wait > 0:
+		p.next, p.head = now.Add(c.Wait+l.stepBack()), c.Now.Add(c.Wait)
+	case c.Wait == 0:
+		p.next = now
+	}
+}
+
+// stepBack is how long to let others go first: workers that lost the race for
+// a head come later to the next one, so that a herd costs little. Called with
+// mu held.
+func (l *lane) stepBack() time.Duration {
+	if l.plan.back == 0 {
+		return 0
+	}
+	return l.plan.back + rand.N(l.plan.back)
+}
+
+// listen wakes lanes by the store's hints. Without hints the scan finds all.
+func (w *Worker) listen(ctx context.Context) {
+	hints, err := w.store.Wake(ctx)
+	if err != nil {
+		w.failed("", "wake", err)
+		return
+	}
+	for hint := range hints {
+		if l := w.lanes[hint.Queue]; l != nil && l.hinted(hint) {
+			w.wake()
+		}
+	}
+}
+
+// hinted plans an earlier claim, if the hint is of one.
+func (l *lane) hinted(h Hint) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := &l.plan
+	if p.at.IsZero() || p.failures > 0 {
+		return false
+	}
+	next := p.at.Add(h.Due.Sub(p.now) + l.stepBack())
+	if !p.next.IsZero() && !next.Before(p.next) {
+		return false
+	}
+	p.next, p.head = next, h.Due
+	return true
+}
