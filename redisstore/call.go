@@ -101,7 +101,7 @@ func (s *Store) exec(ctx context.Context, ins []*invocation, prepare func(*invoc
 	for i, in := range ins {
 		made[i] = prepare(in)
 		cmds = append(cmds, made[i])
-		if in.script != statsScript && s.register(in.keys.queue) {
+		if in.script.names && s.register(in.keys.queue) {
 			cmds = append(cmds, redis.NewIntCmd(ctx, "sadd", s.queuesKey(), in.keys.queue))
 		}
 	}
@@ -139,11 +139,8 @@ func (s *Store) register(queue string) bool {
 // answers or errors, or an error when ctx ended first, whatever the client does
 // with contexts; the commands must not be touched then.
 func (s *Store) send(ctx context.Context, cmds []redis.Cmder) error {
-	if s.closed.Load() {
-		return dueq.ErrClosed
-	}
-	if ctx.Err() != nil {
-		return &unsent{context.Cause(ctx)}
+	if err := s.usable(ctx); err != nil {
+		return err
 	}
 	if !s.race {
 		s.process(ctx, cmds)
@@ -160,6 +157,16 @@ func (s *Store) send(ctx context.Context, cmds []redis.Cmder) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+func (s *Store) usable(ctx context.Context) error {
+	if s.closed.Load() {
+		return dueq.ErrClosed
+	}
+	if ctx.Err() != nil {
+		return &unsent{context.Cause(ctx)}
+	}
+	return nil
 }
 
 func (s *Store) process(ctx context.Context, cmds []redis.Cmder) {

@@ -19,6 +19,7 @@ var lua embed.FS
 type script struct {
 	source string
 	sha    string
+	names  bool // a queue it runs on is one to be listed
 }
 
 var (
@@ -35,6 +36,10 @@ var (
 
 var scripts = []*script{scheduleScript, claimScript, settleScript, extendScript, changeScript,
 	getScript, listScript, statsScript, settingsScript}
+
+func init() {
+	scheduleScript.names, claimScript.names, settingsScript.names = true, true, true
+}
 
 func load(name string, parts ...string) *script {
 	shebang, body, _ := strings.Cut(read(name), "\n")

@@ -77,6 +77,9 @@ func (s *Store) Settings(ctx context.Context, queue string) (dueq.Settings, erro
 	if err := dueq.ValidateQueue(queue); err != nil {
 		return dueq.Settings{}, err
 	}
+	if err := s.usable(ctx); err != nil {
+		return dueq.Settings{}, s.wrap(ctx, "settings", s.keysOf(queue), err)
+	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	if s.settings.stale() {

@@ -1,0 +1,25 @@
+# Every target says what it is for; make without one lists them.
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: ## every check and test; installs redis-server and faketime if missing
+	@./scripts/test
+
+demo: ## the main job, self-contained
+	@go run ./cmd/dueq demo
+
+build: ## the command line, to bin/dueq
+	@go build -trimpath -o bin/dueq ./cmd/dueq
+
+bench: ## measure the store that DUEQ_STORE names, for example redis://127.0.0.1:6379
+	@go run ./cmd/dueq bench
+
+kill-rounds: ## 100 rounds of killing workers and Redis under load, instead of 5
+	@DUEQ_KILL_ROUNDS=100 go test -run Kill -v -timeout 60m ./redisstore
+
+fuzz: ## a minute of fuzzing the member grammar
+	@go test -run '^$$' -fuzz FuzzParseMember -fuzztime 1m .
+
+.PHONY: help test demo build bench kill-rounds fuzz
