@@ -211,6 +211,9 @@ func (q *queue) wait(now instant) time.Duration {
 	isDue = isDue && !q.settings.Paused
 	if isDue {
 		wait = now.until(scoreMilli(due.score))
+		if math.Ceil(due.score) > dueq.MaxDueMilli {
+			wait = 0 // the next claim sets it aside
+		}
 	}
 	lease, isLeased := q.sets[active].Min()
 	if isLeased {

@@ -111,7 +111,7 @@ func (q *queue) settleOnce(r *dueq.Result, due int64) dueq.Outcome {
 	case dueq.VerdictRelease:
 		return q.putBack(r, due, r.Task.Round, &q.totals.Released)
 	}
-	return dueq.Outcome{Status: dueq.StatusDone}
+	return q.find(r.Task.Lease.Member).outcome(dueq.StatusDone)
 }
 
 // putBack schedules a task as it was delivered, if it is in no place.

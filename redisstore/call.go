@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -178,7 +179,13 @@ func (s *Store) process(ctx context.Context, cmds []redis.Cmder) {
 	for _, cmd := range cmds {
 		_ = pipe.Process(ctx, cmd)
 	}
-	_, _ = pipe.Exec(ctx)
+	_, err := pipe.Exec(ctx)
+	if err == nil || slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
+		return
+	}
+	for _, cmd := range cmds { // go-redis does not when the server refused the connection
+		cmd.SetErr(err)
+	}
 }
 
 // unsent is the cause of a call that was given up before it was sent.
@@ -200,7 +207,8 @@ func (s *Store) answer(ctx context.Context, op string, in *invocation) ([]any, e
 }
 
 // Answers of a server that cannot do it now but may later.
-var transient = []string{"OOM", "MISCONF", "NOREPLICAS", "READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY"}
+var transient = []string{"OOM", "MISCONF", "NOREPLICAS", "READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY",
+	"max number of clients reached"}
 
 // wrap says what a failed call means for its caller.
 func (s *Store) wrap(ctx context.Context, op string, k *keys, err error) error {

@@ -18,6 +18,9 @@ func (s *Store) Change(ctx context.Context, queue string, op dueq.Op, targets []
 	args := append(make([]any, 0, 3+5*len(targets)), s.wakeChannel(), queue, op.String())
 	var sent []int
 	for i, t := range targets {
+		if op != dueq.OpReschedule && op != dueq.OpRequeue {
+			t.When = dueq.When{} // it has no meaning
+		}
 		if err := validTarget(t); err != nil {
 			outcomes[i] = refused(err)
 			continue
@@ -45,6 +48,9 @@ func (s *Store) Change(ctx context.Context, queue string, op dueq.Op, targets []
 func validTarget(t dueq.Target) error {
 	if t.Member == "" {
 		return &dueq.FieldError{Field: "member", Reason: "is empty"}
+	}
+	if t.State > dueq.StateDead {
+		return &dueq.FieldError{Field: "state", Reason: "is not none, scheduled, active or dead"}
 	}
 	return t.When.Validate()
 }

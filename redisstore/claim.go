@@ -95,7 +95,8 @@ func readClaim(queue string, clock int64, reply []any) (dueq.Claim, error) {
 	number, ends, more := reply[0].(int64), reply[1].(int64), reply[2].(int64)
 	claim := dueq.Claim{Now: time.UnixMicro(clock), Wait: -1, Paused: reply[3].(int64) == 1}
 	if more >= 0 {
-		claim.Wait = time.Duration(max(more*1000-clock, 0)) * time.Microsecond
+		us := min(max(more*1000-clock, 0), math.MaxInt64/int64(time.Microsecond))
+		claim.Wait = time.Duration(us) * time.Microsecond
 	}
 	entries := reply[4].([]any)
 	if ends > 0 && len(entries) > 0 {
@@ -141,17 +142,17 @@ func readTask(member, score string, clock int64) (dueq.Task, error) {
 	return t, nil
 }
 
-// readDue rounds a score up to whole ms; what no time holds becomes the
-// nearest one that int64 holds.
+// readDue rounds a score up to whole ms; what no task can be due at becomes the
+// nearest time that one can, or 1970.
 func readDue(score string) (int64, error) {
-	if due, err := strconv.ParseInt(score, 10, 64); err == nil {
+	if due, err := strconv.ParseInt(score, 10, 64); err == nil && due >= 0 && due <= dueq.MaxDueMilli {
 		return due, nil
 	}
 	f, err := strconv.ParseFloat(score, 64)
 	if err != nil && !math.IsInf(f, 0) {
 		return 0, fmt.Errorf("score %q: %w", score, err)
 	}
-	return int64(min(max(math.Ceil(f), -1e15), 1e15)), nil
+	return int64(min(max(math.Ceil(f), 0), dueq.MaxDueMilli)), nil
 }
 
 // readTries reads failures/rounds, and the mark of a cancelled run.

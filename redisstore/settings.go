@@ -136,11 +136,14 @@ func (s *Store) SetSettings(ctx context.Context, queue string, patch dueq.Settin
 	defer cancel()
 	old, err := s.readSettings(ctx, queue)
 	if err != nil {
-		return old, err
+		return dueq.Settings{}, err
+	}
+	if len(patch) == 0 {
+		return old, nil
 	}
 	next, err := old.With(patch)
-	if err != nil || len(patch) == 0 {
-		return old, err
+	if err != nil {
+		return dueq.Settings{}, err
 	}
 	var args []any
 	for field, value := range next.Encode(patch) {
@@ -148,7 +151,7 @@ func (s *Store) SetSettings(ctx context.Context, queue string, patch dueq.Settin
 	}
 	reply, err := s.timed(ctx, "settings", settingsScript, queue, args...)
 	if err != nil {
-		return old, err
+		return dueq.Settings{}, err
 	}
 	return s.announce(ctx, queue, reply[2:])
 }

@@ -42,10 +42,10 @@ func settled(code, due int64) dueq.Outcome {
 	return inForce([...]dueq.Status{dueq.StatusLeaseLost, dueq.StatusDone, dueq.StatusSuperseded}[code], due)
 }
 
-// inForce is an outcome with its due time in ms, zero for none.
+// inForce is an outcome with its due time in ms, -1 for none.
 func inForce(status dueq.Status, due int64) dueq.Outcome {
 	o := dueq.Outcome{Status: status}
-	if due > 0 {
+	if due >= 0 {
 		o.Due = time.UnixMilli(due)
 	}
 	return o
@@ -132,7 +132,7 @@ func (s *Store) Extend(ctx context.Context, queue string, leases []dueq.Lease, d
 	if err := validCall(queue, "leases", len(leases)); err != nil {
 		return nil, err
 	}
-	if err := validLease(d); err != nil || len(leases) == 0 {
+	if err := validLease(d); err != nil {
 		return nil, err
 	}
 	ctx, cancel := s.within(ctx)

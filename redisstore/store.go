@@ -99,15 +99,16 @@ func parseURL(raw string) (*redis.Options, error) {
 	var bad *url.Error
 	switch {
 	case errors.As(err, &bad): // the whole text may hold a password
-		return nil, &dueq.FieldError{Field: "store", Reason: "is not a valid URL: " + withoutURL(bad)}
-	case err != nil:
-		return nil, &dueq.FieldError{Field: "store", Reason: err.Error()}
+		return nil, &dueq.FieldError{Field: "store", Reason: "is not a valid URL: " + unquoted(bad.Err)}
+	case err != nil: // what it quotes may be a password with a slash in it
+		return nil, &dueq.FieldError{Field: "store", Reason: "is not a valid URL: " + unquoted(err)}
 	}
 	return ro, nil
 }
 
-func withoutURL(err *url.Error) string {
-	text, _, _ := strings.Cut(err.Err.Error(), `"`)
+// unquoted is the text of an error up to what it quotes.
+func unquoted(err error) string {
+	text, _, _ := strings.Cut(err.Error(), `"`)
 	return strings.TrimSpace(text)
 }
 
@@ -151,11 +152,7 @@ func (s *Store) check() error {
 	defer cancel()
 	now := redis.NewTimeCmd(ctx, "time")
 	info := redis.NewStringCmd(ctx, "info", "server")
-	cmds := []redis.Cmder{now, info}
-	for _, script := range scripts {
-		cmds = append(cmds, redis.NewStringCmd(ctx, "script", "load", script.source))
-	}
-	if err := s.send(ctx, cmds); err != nil {
+	if err := s.send(ctx, []redis.Cmder{now, info}); err != nil {
 		return s.wrap(ctx, "open", nil, err)
 	}
 	if err := checkVersion(info.Val()); err != nil {
@@ -165,6 +162,20 @@ func (s *Store) check() error {
 		return s.wrap(ctx, "open", nil, err)
 	}
 	s.clock.saw(now.Val().UnixMicro())
+	return s.loadScripts(ctx)
+}
+
+// loadScripts is a round trip of its own: of a client that has not
+// authenticated a server reads only so much before it hangs up. Who may not
+// load sends the sources when they are needed.
+func (s *Store) loadScripts(ctx context.Context) error {
+	cmds := make([]redis.Cmder, len(scripts))
+	for i, script := range scripts {
+		cmds[i] = redis.NewStringCmd(ctx, "script", "load", script.source)
+	}
+	if err := s.send(ctx, cmds); err != nil {
+		return s.wrap(ctx, "open", nil, err)
+	}
 	return nil
 }
 

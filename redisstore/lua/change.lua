@@ -3,7 +3,7 @@
 -- ARGV  1 deadline ms (0 none)  2 channel  3 queue  4 operation, then per task:
 --   member, when (+us or ms), state it must have or '', due it must have or '',
 --   1 if the body it must have follows, body
--- Returns 0, clock, then per task a code and its due time in force or 0:
+-- Returns 0, clock, then per task a code and its due time in force or -1:
 --   1 done  2 kept  3 running  4 not found  5 dead  6 changed  7 due out of bounds
 
 if late(ARGV[1]) then return {LATE, clock} end
@@ -44,9 +44,8 @@ end
 
 local function unschedule(task)
   if not task.due then return end
-  call('ZREM', SCHEDULED, task.as)
-  call('ZREM', NEXT, task.as)
-  if not (score(ACTIVE, task.as) or score(DEAD, task.as)) then forget(task.as) end
+  remove(SCHEDULED, task.as)
+  remove(NEXT, task.as)
 end
 
 local function cancel(task, stop)
@@ -55,11 +54,10 @@ local function cancel(task, stop)
     if not stop then
       count('cancelled')
       call('HSET', TRIES, task.active, '-')
-      call('HDEL', BODY, task.active)
+      call('HDEL', BODY, unpack(spellings(task.active)))
       return RUNNING
     end
-    call('ZREM', ACTIVE, task.active)
-    forget(task.active)
+    remove(ACTIVE, task.active)
     count('stopped')
     return DONE
   end
@@ -81,7 +79,10 @@ function operations.reschedule(task, due)
     return task.active and RUNNING or (task.dead and IS_DEAD or NOT_FOUND)
   end
   call('ZADD', SCHEDULED, due, task.as)
-  call('ZREM', NEXT, task.as)
+  for _, m in ipairs(spellings(task.as)) do
+    if m ~= task.as then call('ZREM', SCHEDULED, m) end
+  end
+  remove(NEXT, task.as)
   earliest = math.min(earliest or due, due)
   return DONE
 end
@@ -89,16 +90,12 @@ end
 function operations.requeue(task, due)
   if task.active then return RUNNING end
   if task.due then
-    if task.dead then
-      call('ZREM', DEAD, task.dead)
-      if task.dead == task.as then forget_failures(task.dead) else forget(task.dead) end
-    end
+    if task.dead then drop_dead(task.dead) end
     return KEPT
   end
   local rounds = (call('HGET', TRIES, task.dead) or ''):match('/(%d+)$')
   call('ZADD', SCHEDULED, due, task.dead)
-  call('ZREM', DEAD, task.dead)
-  forget_failures(task.dead)
+  drop_dead(task.dead)
   if rounds then call('HSET', TRIES, task.dead, '0/' .. rounds) end
   count('requeued')
   earliest = math.min(earliest or due, due)
@@ -109,14 +106,7 @@ function operations.delete(task, _, state)
   if task.active then return RUNNING end
   count('deleted')
   if state ~= 'dead' then unschedule(task) end
-  if task.dead and state ~= 'scheduled' then
-    call('ZREM', DEAD, task.dead)
-    if score(SCHEDULED, task.dead) or score(NEXT, task.dead) then
-      forget_failures(task.dead)
-    else
-      forget(task.dead)
-    end
-  end
+  if task.dead and state ~= 'scheduled' then drop_dead(task.dead) end
   return DONE
 end
 
@@ -137,6 +127,7 @@ while i <= #ARGV do
     code = CHANGED
   else
     code = operations[ARGV[4]](task, when, want.state)
+    tidy(want.member)
   end
   reply[#reply + 1], reply[#reply + 2] = code, due_in_force(want.member)
 end

@@ -40,18 +40,35 @@ elseif now >= grace then
   ended_by = now_s
 end
 local over = call('ZRANGE', ACTIVE, '-inf', ended_by * 1000000 + 999999, 'BYSCORE', 'LIMIT', 0, 200)
-for _, member in ipairs(over) do
-  local failures, rounds, cancelled = parse_tries(call('HGET', TRIES, member))
-  local done, waited = superseded(member, cancelled)
-  if done then
-    back(waited)
-  else
-    back(fail(member, failures, rounds, 'lease ended', failures == 0 and now or nil))
-    call('ZREM', ACTIVE, member)
+if #over > 0 then
+  local tries = call('HMGET', TRIES, unpack(over))
+  local again, waiting = lookup(SCHEDULED, over), lookup(NEXT, over)
+  local kept, errors, adds, freed = {}, {}, {}, {}
+  for i, member in ipairs(over) do
+    local failures, rounds, cancelled = parse_tries(tries[i])
+    if again[member] or waiting[member] or cancelled then
+      local _, waited = superseded(member, cancelled)
+      back(waited)
+    elseif failures >= retry_policy().retries then
+      bury(member, failures + 1, rounds, 'lease ended')
+      freed[#freed + 1] = member
+    else
+      local due = failures == 0 and now or retry_due(failures + 1)
+      kept[#kept + 1], kept[#kept + 2] = member, format_tries(failures + 1, rounds)
+      errors[#errors + 1], errors[#errors + 2] = member, 'lease ended'
+      adds[#adds + 1], adds[#adds + 2] = due, member
+      freed[#freed + 1] = member
+      back(due)
+    end
   end
+  if #adds > 0 then
+    spread('HSET', TRIES, kept)
+    spread('HSET', ERROR, errors)
+    spread('ZADD', SCHEDULED, adds)
+  end
+  if #freed > 0 then spread('ZREM', ACTIVE, freed) end
+  ended, deads, tries_count, error_count = ended + #over, call('ZCARD', DEAD), 1, 1
 end
-ended = ended + #over
-if #over > 0 then deads, tries_count, error_count = call('ZCARD', DEAD), 1, 1 end
 
 -- 2. What waited behind a run that is gone.
 if nexts > 0 then
@@ -138,7 +155,7 @@ local active -- members that have a run in progress
 if #members > 0 and (priority or once or reasons) then
   active, filtered = lookup(ACTIVE, members), true
   local chosen = {}
-  for _, member in ipairs(priority and members or {}) do -- one spelling of each
+  for _, member in ipairs(priority and not once and members or {}) do -- one spelling of each
     local base, _, trace = split(member)
     local name = base .. trace
     active[member] = active[member] or chosen[name]
@@ -195,9 +212,9 @@ if filtered then
     if active and active[member] then
       call('ZADD', NEXT, due, member)
     elseif reasons and reasons[member] then
-      call('ZADD', DEAD, now, member)
+      to_dead(member)
       call('HSET', ERROR, member, reasons[member])
-      refused = refused + 1
+      refused, deads = refused + 1, deads + 1
     else
       taken[#taken + 1], taken[#taken + 2] = member, due
     end
@@ -212,11 +229,7 @@ end
 
 -- A dead letter of a task that a plain ZADD brought back goes.
 if deads > 0 and #names > 0 then
-  local _, buried = lookup(DEAD, names)
-  for member, spelling in pairs(buried) do
-    call('ZREM', DEAD, spelling)
-    if spelling == member then forget_failures(spelling) else forget(spelling) end
-  end
+  for member in pairs(lookup(DEAD, names)) do drop_dead(member) end
 end
 
 local tries = false

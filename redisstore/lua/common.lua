@@ -109,10 +109,10 @@ end
 -- it.
 local function shown(due) return math.max(0, math.min(ceil(due), MAX_DUE)) end
 
--- Due time in force of a task, or 0.
+-- Due time in force of a task, or -1.
 local function due_in_force(member)
   local due = seek(SCHEDULED, member) or seek(NEXT, member)
-  return due and shown(due) or 0
+  return due and shown(due) or -1
 end
 
 -- Where members lie in one sorted set: member → score, member → spelling.
@@ -138,6 +138,35 @@ end
 local function forget_failures(member)
   call('HDEL', TRIES, member)
   call('HDEL', ERROR, member)
+end
+
+-- Takes side data away from those spellings of a task that lie nowhere.
+local function tidy(member)
+  for _, m in ipairs(spellings(member)) do
+    if not (score(SCHEDULED, m) or score(NEXT, m) or score(ACTIVE, m) or score(DEAD, m)) then forget(m) end
+  end
+end
+
+-- Removes a task from one sorted set, in every spelling.
+local function remove(key, member) call('ZREM', key, unpack(spellings(member))) end
+
+-- Takes the dead letter of a task away, with its failures and error.
+local function drop_dead(member)
+  for _, m in ipairs(spellings(member)) do
+    if call('ZREM', DEAD, m) == 1 then forget_failures(m) end
+  end
+  tidy(member)
+end
+
+-- Makes a member a dead letter, the only one of its task.
+local function to_dead(member)
+  call('ZADD', DEAD, now, member)
+  for _, m in ipairs(priority and spellings(member) or {}) do
+    if m ~= member and call('ZREM', DEAD, m) == 1 then
+      forget_failures(m)
+      tidy(m)
+    end
+  end
 end
 
 -- Fails here, before the first write, if a key holds another type.

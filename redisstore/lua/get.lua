@@ -6,7 +6,7 @@
 
 local reply, size = {0, clock}, 0
 for _, member in ipairs(ARGV) do
-  size = size + describe(reply, member, true)
+  size = size + describe(reply, member, false)
   if size > 1048576 then break end
 end
 return reply

@@ -1,14 +1,15 @@
 -- info.lua: what get and list tell of one task.
 
--- Appends to reply: spelling, due in K, due in next, lease, died, tries, error,
--- body. What there is not is false; without bodies the last is 1 if there is
--- one. Returns the bytes of the body.
-local function describe(reply, member, with_body)
+-- Appends to reply: member, due in K, due in next, lease, died, tries, error,
+-- body. What there is not is false. A listed member is told of as it lies
+-- there, and of its body only whether there is one, as 1. Returns the bytes of
+-- the body.
+local function describe(reply, member, listed)
   local due, a = seek(SCHEDULED, member)
   local waiting, b = seek(NEXT, member)
   local lease, c = seek(ACTIVE, member)
   local died, d = seek(DEAD, member)
-  local spelling = c or a or b or d or member
+  local spelling = listed and member or c or a or b or d or member
   local n = #reply
   reply[n + 1] = spelling
   reply[n + 2] = due and call('ZSCORE', SCHEDULED, a) or false
@@ -18,10 +19,10 @@ local function describe(reply, member, with_body)
   reply[n + 6] = call('HGET', TRIES, spelling)
   reply[n + 7] = call('HGET', ERROR, spelling)
   local body
-  if with_body then
-    body = call('HGET', BODY, a or b or spelling)
+  if listed then
+    body = call('HEXISTS', BODY, a or b or c or d) == 1 and '1'
   else
-    body = call('HEXISTS', BODY, a or b or spelling) == 1 and '1'
+    body = call('HGET', BODY, a or b or spelling)
   end
   reply[n + 8] = body
   return body and #body or 0

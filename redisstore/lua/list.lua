@@ -31,7 +31,7 @@ end
 
 local function page(key)
   local from = start(key)
-  return call('ZRANGE', key, from, from + limit - 1, 'WITHSCORES')
+  return call('ZRANGE', key, from, from + limit, 'WITHSCORES')
 end
 
 -- Merges two pages, which are in order, into one.
@@ -68,9 +68,12 @@ else
 end
 
 local reply = {0, clock, '', ''}
-for i = 1, math.min(#entries, 2 * limit), 2 do
+for i = 1, #entries, 2 do
   if overdue and tonumber(entries[i + 1]) > now then break end
-  describe(reply, entries[i], false)
-  if (i + 1) / 2 == limit then reply[3], reply[4] = entries[i + 1], entries[i] end
+  if i > 2 * limit then
+    reply[3], reply[4] = entries[i - 1], entries[i - 2]
+    break
+  end
+  describe(reply, entries[i], true)
 end
 return reply

@@ -47,19 +47,16 @@ end
 -- the due time of what waited for its end, if anything did.
 local function superseded(member, cancelled)
   local waiting, spelling = seek(NEXT, member)
+  local again = seek(SCHEDULED, member)
+  if not (waiting or again or cancelled) then return false end
   if waiting then
-    call('ZADD', SCHEDULED, 'NX', waiting, spelling)
-    call('ZREM', NEXT, spelling)
-  elseif not seek(SCHEDULED, member) then
-    if not cancelled then return false end
-    call('ZREM', ACTIVE, member)
-    forget(member)
-    return true
+    if not again then call('ZADD', SCHEDULED, waiting, spelling) end
+    remove(NEXT, member)
   end
   call('ZREM', ACTIVE, member)
-  forget_failures(member)
-  if priority and not score(SCHEDULED, member) then forget(member) end
-  return true, waiting
+  for _, m in ipairs(spellings(member)) do forget_failures(m) end
+  tidy(member)
+  return true, not again and waiting
 end
 
 local function keep_error(member, reason)
@@ -68,7 +65,7 @@ end
 
 -- Makes a member a dead letter. Its place before is the caller's to clear.
 local function bury(member, failures, rounds, reason)
-  call('ZADD', DEAD, now, member)
+  to_dead(member)
   keep_tries(member, failures, rounds)
   keep_error(member, reason)
 end

@@ -37,8 +37,9 @@ local function look(key, count, note)
   local scores, spelled = lookup(key, members)
   for member, s in pairs(scores) do note(tasks[member], s, spelled[member]) end
 end
-look(NEXT, nexts, function(task, s, spelling) task.due, task.as = s, spelling end)
-look(SCHEDULED, 1, function(task, s, spelling) task.due, task.as = s, spelling end)
+local function waits(task, s, spelling) task.due, task.as = ceil(s), spelling end
+look(NEXT, nexts, waits)
+look(SCHEDULED, 1, waits)
 look(ACTIVE, actives, function(task, _, spelling) task.active = spelling end)
 
 -- On a priority queue two spellings in one call are one task.

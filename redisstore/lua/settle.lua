@@ -7,7 +7,7 @@
 --     a again    delay (+us); at most once: rounds, 1 if a body follows, body
 --     l release  when (+us, or due ms); at most once: as again
 --     d dead     error
--- Returns 0, clock, then per task a code and its due time in force or 0:
+-- Returns 0, clock, then per task a code and its due time in force or -1:
 --   0 lease lost  1 done  2 superseded
 
 local reply, totals = {0, clock}, {}
@@ -54,6 +54,7 @@ local function settle_once(task)
     return 2
   end
   local due = due_of(task.delay)
+  forget(member) -- what a plain ZREM left
   if task.body then call('HSET', BODY, member, task.body) end
   keep_tries(member, 0, task.rounds)
   call('ZADD', SCHEDULED, due, member)
@@ -131,7 +132,7 @@ local function ack_all()
   local members, place = {}, {}
   for i = 3, #ARGV, 2 do
     local member = ARGV[i]
-    reply[#reply + 1], reply[#reply + 2] = 0, 0
+    reply[#reply + 1], reply[#reply + 2] = 0, -1
     if not place[member] then members[#members + 1] = member end
     place[member] = place[member] or {}
     table.insert(place[member], #reply - 1)
@@ -142,7 +143,7 @@ local function ack_all()
     for _, at in ipairs(lease and place[members[i]] or {}) do
       if fmod(tonumber(lease), 1000000) == tonumber(ARGV[at + 1]:sub(2)) then
         reply[at] = again[i] and 2 or 1
-        reply[at + 1] = again[i] and shown(tonumber(again[i])) or 0
+        reply[at + 1] = again[i] and shown(tonumber(again[i])) or -1
         gone[#gone + 1] = members[i]
         count(again[i] and 'superseded' or 'acked')
         break
@@ -160,7 +161,7 @@ else
     local task
     task, i = read(i)
     local code = settle(task)
-    reply[#reply + 1], reply[#reply + 2] = code, code > 0 and due_in_force(task.member) or 0
+    reply[#reply + 1], reply[#reply + 2] = code, code > 0 and due_in_force(task.member) or -1
   end
 end
 for total, n in pairs(totals) do call('HINCRBY', STATS, total, n) end

@@ -9,7 +9,7 @@ local first = call('ZRANGE', ACTIVE, 0, 0, 'WITHSCORES')[2]
 local reply = {
   0, clock,
   call('ZCARD', SCHEDULED) + waiting,
-  call('ZCOUNT', SCHEDULED, '-inf', now) + waiting,
+  call('ZCOUNT', SCHEDULED, '-inf', now) + call('ZCOUNT', NEXT, '-inf', now),
   call('ZCARD', ACTIVE), call('ZCARD', DEAD),
   call('ZRANGE', SCHEDULED, 0, 0, 'WITHSCORES')[2] or false,
   first and floor(tonumber(first) / 1000000) or -1,

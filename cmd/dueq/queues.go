@@ -1,0 +1,25 @@
+package main
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) queues() *cobra.Command {
+	return &cobra.Command{
+		Use:     "queues",
+		Short:   "List the queues",
+		Long:    `List the queues that the store knows, with their counts.`,
+		Example: `  dueq queues`,
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.printStats(cmd, nil, func(w io.Writer, queues []statsView) {
+				row(w, "QUEUE", "SCHEDULED", "OVERDUE", "ACTIVE", "DEAD", "PAUSED", "NEXT DUE")
+				for _, v := range queues {
+					row(w, v.Queue, v.Scheduled, v.Overdue, v.Active, v.Dead, yesNo(v.Paused), due(v.NextDueAt, v.Now))
+				}
+			})
+		},
+	}
+}

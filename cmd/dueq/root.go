@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/dueq/dueq"
+	"github.com/spf13/cobra"
+)
+
+// app is one run of the command line, with all that it touches of the world.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(name string) string
+	open           func(ctx context.Context, url, prefix string) (dueq.Store, error)
+	exit           func(code int) // at the second signal
+
+	url, prefix, format string // global flags
+
+	opened  dueq.Store // by store, closed at the end of run
+	running bool       // the command line was in order and its command began
+}
+
+const rootHelp = `dueq is a delay queue on Redis: a task is scheduled now and handled when it is due.
+
+Start with "dueq demo". Then name a store, with --store or DUEQ_STORE, and keep
+it the same in every terminal:
+
+  export DUEQ_STORE=redis://127.0.0.1:6379
+  dueq work order:close
+  dueq schedule order:close order_123456:pay_timeout --in 30m
+
+Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 failed, 2 wrong
+usage or input, 3 not found, 4 conflict (running, dead, changed),
+5 store unavailable.
+
+Durations are written 30m, 1.5s, 7d12h; times 2026-12-01T08:00:00Z, with an
+offset, or as Unix milliseconds. A MEMBER is <id>[:<kind>][:p<0-9>][#<trace>].`
+
+// run executes one command line and returns its exit code.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(append([]string{}, args...)) // never nil, which means os.Args
+	cmd, err := root.ExecuteContextC(ctx)
+	if closeErr := a.close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		return 0
+	}
+	switch {
+	case a.running:
+	case cmd == root && len(args) > 0 && !strings.HasPrefix(args[0], "-"):
+		err = unknownCommand(root, args[0]) // whose flags cobra found unknown first
+	default: // cobra refused it
+		err = usageError(cmd, err)
+	}
+	fmt.Fprintln(a.stderr, escape(errorLine(cmd, err)))
+	return dueq.ExitCode(err)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "dueq",
+		Short:         "A delay queue: scheduled now, handled when due",
+		Long:          rootHelp,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.ArbitraryArgs,
+		RunE:          helpOrUnknown,
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.url, "store", "", "`URL` of the store: redis://HOST:PORT, rediss://…, or memory: which ends with the command (default $DUEQ_STORE)")
+	flags.Var(newValue(&a.prefix, "delay:", "TEXT", parsePrefix), "prefix", "what the keys in Redis begin with")
+	flags.VarP(newValue(&a.format, "table", "FORMAT", oneOf("output", "table", "json")), "output", "o", "table or json")
+	root.AddCommand(
+		a.demo(), a.schedule(), a.work(),
+		a.cancel(), a.reschedule(), a.runNow(), a.get(), a.list(),
+		a.queues(), a.stats(), a.dead(), a.bench(),
+		a.pause(), a.resume(), a.settings(),
+		a.version(),
+	)
+	root.SetHelpCommand(helpCommand())
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		completion.Args, completion.RunE = cobra.ArbitraryArgs, helpOrUnknown
+	}
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	a.noteStart(root)
+	return root
+}
+
+// noteStart makes every command say that it began. An error before that is
+// about the usage, also where cobra has no type for it.
+func (a *app) noteStart(cmd *cobra.Command) {
+	if runE := cmd.RunE; runE != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			a.running = true
+			return runE(cmd, args)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		a.noteStart(sub)
+	}
+}
+
+// store opens the store that the command line names, once.
+func (a *app) store(ctx context.Context) (dueq.Store, error) {
+	if a.opened != nil {
+		return a.opened, nil
+	}
+	url := a.url
+	if url == "" {
+		url = a.getenv("DUEQ_STORE")
+	}
+	if url == "" {
+		return nil, &dueq.FieldError{Field: "store", Reason: "is not set: give --store URL or set DUEQ_STORE, for example --store redis://127.0.0.1:6379"}
+	}
+	store, err := a.open(ctx, url, a.prefix)
+	if err != nil {
+		return nil, err
+	}
+	a.opened = store
+	return store, nil
+}
+
+func (a *app) close() error {
+	if a.opened == nil {
+		return nil
+	}
+	return a.opened.Close()
+}
+
+// helpOrUnknown is the run of a command that only has subcommands.
+func helpOrUnknown(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return unknownCommand(cmd, args[0])
+	}
+	if !cmd.HasParent() {
+		return cmd.Help()
+	}
+	var names []string
+	for _, sub := range cmd.Commands() {
+		names = append(names, sub.Name())
+	}
+	return usageError(cmd, fmt.Errorf("a command is missing: %s", strings.Join(names, ", ")))
+}
+
+func unknownCommand(cmd *cobra.Command, name string) error {
+	text := fmt.Sprintf("unknown command %q", name)
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+		text += ", perhaps " + strings.Join(near, " or ")
+	}
+	return usageError(cmd, errors.New(text))
+}
+
+// helpCommand is cobra's, but an unknown command is an error.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Help about a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			topic, rest, err := cmd.Root().Find(args)
+			if err == nil && len(rest) > 0 {
+				return unknownCommand(topic, rest[0])
+			}
+			if err != nil {
+				return usageError(cmd, err)
+			}
+			return topic.Help()
+		},
+	}
+}
+
+// failure is an error with its own text that is, to errors.Is, another one.
+type failure struct {
+	text string
+	is   error
+}
+
+func (f *failure) Error() string { return f.text }
+func (f *failure) Unwrap() error { return f.is }
+
+// usageError makes err exit with 2 and point to the help.
+func usageError(cmd *cobra.Command, err error) error {
+	return &failure{fmt.Sprintf("%v (see %s --help)", err, cmd.CommandPath()), dueq.ErrInvalid}
+}
+
+// errorLine is the one line on stderr: dueq: <what>: <reason>.
+func errorLine(cmd *cobra.Command, err error) string {
+	path := strings.Fields(cmd.CommandPath())
+	if _, ok := err.(*dueq.CallError); ok || len(path) == 1 {
+		return "dueq: " + err.Error() // it says what was done itself
+	}
+	return "dueq: " + strings.Join(path[1:], " ") + ": " + err.Error()
+}

@@ -1,0 +1,83 @@
+// Package openstore turns the URL of a store into the store.
+package openstore
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/memstore"
+	"github.com/dueq/dueq/redisstore"
+)
+
+// Open opens the store at rawURL: redis://, rediss://, or memory: for a new
+// one that only this process sees. An empty prefix is the store's default;
+// memory has none. Whoever opens a store closes it.
+//
+// Errors: a *dueq.FieldError "store" for a URL that names no store, and what
+// the store says. No error shows the password of the URL.
+func Open(ctx context.Context, rawURL, prefix string) (dueq.Store, error) {
+	scheme, rest, _ := strings.Cut(rawURL, ":")
+	switch {
+	case scheme == "redis" || scheme == "rediss":
+		return openRedis(ctx, rawURL, prefix)
+	case rawURL == "memory:":
+		return memstore.New(memstore.Options{}), nil
+	case scheme == "memory":
+		return nil, &dueq.FieldError{Field: "store", Reason: fmt.Sprintf("memory: takes nothing after the colon, not %q", rest)}
+	}
+	return nil, &dueq.FieldError{Field: "store", Reason: "is none of redis://HOST:PORT, rediss://HOST:PORT and memory:"}
+}
+
+func openRedis(ctx context.Context, rawURL, prefix string) (dueq.Store, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, dueq.Unavailable(err)
+	}
+	store, err := redisstore.Open(rawURL, redisstore.Options{Prefix: prefix})
+	if err != nil {
+		return nil, hidePassword(rawURL, err)
+	}
+	return store, nil
+}
+
+// hidePassword keeps what libraries put into errors, the URL as it was given
+// or its password, out of err's text.
+func hidePassword(rawURL string, err error) error {
+	text := strings.ReplaceAll(err.Error(), rawURL, "the URL")
+	for _, secret := range passwords(rawURL) {
+		text = strings.ReplaceAll(text, secret, "***")
+	}
+	if text == err.Error() {
+		return err
+	}
+	return &hidden{text, err}
+}
+
+// passwords returns the spellings of the password in a URL, also one that
+// cannot be parsed: what stands between the first colon and the last @.
+func passwords(rawURL string) []string {
+	_, rest, _ := strings.Cut(rawURL, "//")
+	at := strings.LastIndexByte(rest, '@')
+	if at < 0 {
+		return nil
+	}
+	_, password, _ := strings.Cut(rest[:at], ":")
+	if password == "" {
+		return nil
+	}
+	spellings := []string{password}
+	if plain, err := url.PathUnescape(password); err == nil && plain != password {
+		spellings = append(spellings, plain)
+	}
+	return spellings
+}
+
+type hidden struct {
+	text string
+	err  error
+}
+
+func (h *hidden) Error() string { return h.text }
+func (h *hidden) Unwrap() error { return h.err }

@@ -1,0 +1,72 @@
+package openstore_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/openstore"
+	"github.com/dueq/dueq/internal/redistest"
+)
+
+func TestOpen(t *testing.T) {
+	t.Run("memory gives a new store each time", func(t *testing.T) {
+		first, err := openstore.Open(t.Context(), "memory:", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := openstore.Open(t.Context(), "memory:", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		item := dueq.Item{Queue: "q", Task: dueq.Task{ID: "a"}}
+		if _, err := first.Schedule(t.Context(), []dueq.Item{item}); err != nil {
+			t.Fatal(err)
+		}
+		stats, err := second.Stats(t.Context())
+		if err != nil || len(stats) != 0 {
+			t.Errorf("the second store has %v, %v; want nothing", stats, err)
+		}
+		if first.Close() != nil || second.Close() != nil {
+			t.Error("close failed")
+		}
+	})
+
+	t.Run("redis keeps tasks under the prefix", func(t *testing.T) {
+		url := redistest.Start(t).URL()
+		for _, prefix := range []string{"one:", "two:"} {
+			store, err := openstore.Open(t.Context(), url, prefix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			outcomes, err := store.Schedule(t.Context(), []dueq.Item{{Queue: "q", Task: dueq.Task{ID: "a"}}})
+			if err != nil || outcomes[0].Status != dueq.StatusScheduled {
+				t.Errorf("%s: got %v, %v; want scheduled", prefix, outcomes, err)
+			}
+		}
+	})
+
+	for _, url := range []string{"", "redis", "sqlite://file", "http://localhost", "memory:x", "memory", "127.0.0.1:6379"} {
+		t.Run("refuses "+url, func(t *testing.T) {
+			_, err := openstore.Open(t.Context(), url, "")
+			var field *dueq.FieldError
+			if !errors.As(err, &field) || field.Field != "store" {
+				t.Errorf("got %v, want a FieldError of store", err)
+			}
+		})
+	}
+
+	for _, url := range []string{
+		"redis://:s3cret@127.0.0.1:1", "redis://user:s3cret@127.0.0.1:port", "redis://:s3cret@[::1", "rediss://:s3cret%2@127.0.0.1:1",
+		"redis://u:s3cret@127.0.0.1:1/notanumber", "postgres://:s3cret@host", ":s3cret@host",
+	} {
+		t.Run("keeps the password of "+url, func(t *testing.T) {
+			_, err := openstore.Open(t.Context(), url, "")
+			if err == nil || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("got %v, want an error without the password", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,155 @@
+package storetest
+
+import (
+	"context"
+	"time"
+
+	"github.com/dueq/dueq"
+)
+
+func wakeTests() []test {
+	return []test{
+		{"a hint comes when a task becomes the earliest, none when it does not", wakeEarliest},
+		{"whatever brings a new earliest task is hinted at", wakeAll},
+		{"the hints end with the context", wakeEnds},
+	}
+}
+
+// patience bounds the waiting for what must come; it is only spent by a store
+// that fails.
+const patience = 10 * time.Second
+
+// hints subscribes and waits until hints come through.
+func (q *queue) hints() <-chan dueq.Hint {
+	q.Helper()
+	hints, err := q.Store.Wake(q.Context())
+	q.must("Wake", err)
+	probe := q.other(":probe")
+	for i := range 100 {
+		probe.put(probeName(i), dueq.In(time.Hour-time.Duration(i)*time.Second))
+		select {
+		case <-hints:
+			return hints
+		case <-time.After(patience / 100):
+		}
+	}
+	q.Fatal("no hint comes")
+	return nil
+}
+
+func probeName(i int) string { return string(rune('a'+i/26)) + string(rune('a'+i%26)) }
+
+// next returns the next hint of the queue or of mark, which is a queue that a
+// hint is sure to come for.
+func (q *queue) next(hints <-chan dueq.Hint, names ...string) dueq.Hint {
+	q.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case hint, ok := <-hints:
+			if !ok {
+				q.Fatal("the channel is closed")
+			}
+			for _, name := range names {
+				if hint.Queue == name {
+					return hint
+				}
+			}
+		case <-deadline:
+			q.Fatal("no hint came")
+		}
+	}
+}
+
+// expect waits for the hint that the queue has a task due then; hints from
+// before may still come.
+func (q *queue) expect(what string, hints <-chan dueq.Hint, due time.Time) {
+	q.Helper()
+	for range 1000 {
+		if hint := q.next(hints, q.name); hint.Due.Equal(due) {
+			return
+		}
+	}
+	q.Errorf("%s: no hint of %v", what, due)
+}
+
+func wakeEarliest(q *queue) {
+	hints := q.hints()
+	first := q.put("first", dueq.In(time.Hour))
+	q.expect("the first task", hints, first.Due)
+	earlier := q.put("earlier", dueq.In(time.Minute))
+	q.expect("an earlier task", hints, earlier.Due)
+
+	q.put("later", dueq.In(2*time.Hour))
+	q.schedule(q.item("first", dueq.In(3*time.Hour)))
+	q.changeOne(dueq.OpCancel, "later")
+	mark := q.other(":mark")
+	mark.put("x", dueq.In(0))
+	if hint := q.next(hints, q.name, mark.name); hint.Queue == q.name {
+		q.Errorf("a hint of %v came, the earliest task is due at %v as before", hint.Due, earlier.Due)
+	}
+}
+
+func wakeAll(q *queue) {
+	hints := q.hints()
+	far := q.put("x", dueq.In(10*time.Hour))
+	q.expect("schedule", hints, far.Due)
+	o := q.change(dueq.OpReschedule, dueq.Target{Member: "x", When: dueq.In(time.Hour)})[0]
+	q.expect("reschedule", hints, o.Due)
+	o = q.schedule(q.item("x", dueq.In(0)))[0]
+	q.expect("replace", hints, o.Due)
+	o = q.end(q.one(0), dueq.VerdictRetry, time.Second, "e", dueq.StatusDone)
+	q.expect("retry", hints, o.Due)
+	q.Advance(time.Second)
+	o = q.end(q.one(0), dueq.VerdictAgain, 2*time.Second, "", dueq.StatusDone)
+	q.expect("again", hints, o.Due)
+	q.Advance(2 * time.Second)
+	q.end(q.one(0), dueq.VerdictDead, 0, "e", dueq.StatusDone)
+	q.Advance(time.Second)
+	o = q.changeOne(dueq.OpRequeue, "x")
+	q.expect("requeue", hints, o.Due)
+	task := q.one(0)
+	due := q.put("x", dueq.In(0)).Due
+	q.expect("schedule beside a run", hints, due)
+	q.Advance(time.Second)
+	q.none()
+	q.end(task, dueq.VerdictAck, 0, "", dueq.StatusSuperseded)
+	q.expect("the end of a run that is scheduled again", hints, due)
+}
+
+func wakeEnds(q *queue) {
+	ctx, cancel := context.WithCancel(q.Context())
+	hints, err := q.Store.Wake(ctx)
+	q.must("Wake", err)
+	cancel()
+	deadline := time.After(patience)
+	for {
+		select {
+		case _, ok := <-hints:
+			if !ok {
+				return
+			}
+		case <-deadline:
+			q.Fatal("the channel stays open")
+		}
+	}
+}
+
+func closeTests() []test {
+	return []test{{"a closed store says so, and closing twice is harmless", closed}}
+}
+
+func closed(q *queue) {
+	q.put("there", dueq.In(0))
+	task := q.one(0)
+	q.must("Close", q.Store.Close())
+	q.must("Close again", q.Store.Close())
+	q.closed = true
+	for _, call := range q.calls(task.Lease) {
+		q.fails(call.name, call.run(q.Context(), q.name), dueq.ErrClosed)
+	}
+	_, err := q.Store.Stats(q.Context())
+	q.fails("Stats of all", err, dueq.ErrClosed)
+	_, err = q.Store.Wake(q.Context())
+	q.fails("Wake", err, dueq.ErrClosed)
+}
