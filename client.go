@@ -16,6 +16,7 @@ type ClientOptions struct {
 type Client struct {
 	store     Store
 	memberMax int
+	calls     sync.Pool // of *call; per client, since synctest forbids sharing channels between bubbles
 
 	mu      sync.Mutex // guards pending and sending
 	pending []*call
@@ -31,8 +32,6 @@ type call struct {
 	done    chan struct{}
 }
 
-var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
-
 // NewClient returns a Client of store, which stays the caller's to close. It
 // panics if an option is out of bounds.
 func NewClient(store Store, opts ClientOptions) *Client {
@@ -43,7 +42,9 @@ func NewClient(store Store, opts ClientOptions) *Client {
 	if limit < 1 || limit > MemberMax {
 		panic(fmt.Sprintf("dueq: ClientOptions.MemberMax %d is not 1 to %d", limit, MemberMax))
 	}
-	return &Client{store: store, memberMax: limit}
+	c := &Client{store: store, memberMax: limit}
+	c.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
+	return c
 }
 
 // Schedule puts one task into a queue. If it is scheduled already it is
@@ -68,7 +69,7 @@ func (c *Client) Schedule(ctx context.Context, queue string, t Task, when When, 
 	w := c.enqueue(item)
 	select {
 	case <-w.done:
-		return w.result()
+		return c.result(w)
 	case <-ctx.Done():
 		return c.leave(ctx, w)
 	}
@@ -171,7 +172,7 @@ func (c *Client) validate(item Item) error {
 
 // enqueue adds an item to the next round trip and sees that somebody sends it.
 func (c *Client) enqueue(item Item) *call {
-	w := calls.Get().(*call)
+	w := c.calls.Get().(*call)
 	w.item = item
 	c.mu.Lock()
 	c.pending = append(c.pending, w)
@@ -222,10 +223,10 @@ func deliver(batch []*call, outcomes []Outcome, err error) {
 	}
 }
 
-func (w *call) result() (Outcome, error) {
+func (c *Client) result(w *call) (Outcome, error) {
 	outcome, err := w.outcome, w.err
 	w.item, w.outcome, w.err = Item{}, Outcome{}, nil
-	calls.Put(w)
+	c.calls.Put(w)
 	return outcome, err
 }
 
@@ -238,7 +239,7 @@ func (c *Client) leave(ctx context.Context, w *call) (Outcome, error) {
 	}
 	select {
 	case <-w.done: // the answer came just now
-		return w.result()
+		return c.result(w)
 	default:
 		return Outcome{}, mayHaveHappened("schedule", queue, ctx)
 	}

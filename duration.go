@@ -15,8 +15,9 @@ func ParseDuration(s string) (time.Duration, error) {
 	if !found {
 		return parseGoDuration(s, s)
 	}
-	n, err := strconv.ParseFloat(strings.TrimPrefix(strings.TrimPrefix(days, "-"), "+"), 64)
-	if err != nil || !(n >= 0 && n <= math.MaxInt64/float64(day)) || strings.ContainsAny(days, "eExXpPiIn_") {
+	n, err := strconv.ParseFloat(days, 64)
+	n = math.Abs(n)
+	if err != nil || !(n <= math.MaxInt64/float64(day)) || strings.ContainsAny(days, "eExXpPiIn_") {
 		return 0, badDuration(s)
 	}
 	total := time.Duration(n * float64(day))

@@ -45,17 +45,21 @@ type Worker struct {
 	wrap  []func(Handler) Handler
 	ran   atomic.Bool
 
+	probing atomic.Bool // the probeLoop has a lane
+
 	lanes  map[string]*lane // by queue; fixed once Run began
 	ready  chan *lane       // to be claimed from
+	again  chan *lane       // the same, of those that failed twice
 	kick   chan struct{}    // makes the planner look again
 	base   context.Context  //nolint:containedctx // of handlers; ends when a stop has waited long enough
 	cancel context.CancelCauseFunc
+	over   context.Context //nolint:containedctx // ends when Run returns
 
 	handlers sync.WaitGroup // goroutines of lane.work
 	settlers sync.WaitGroup // goroutines of lane.settle
 
-	mu         sync.Mutex // guards what follows
-	lastFailed time.Time  // when a call last found the store unavailable
+	mu     sync.Mutex // guards what follows
+	probed time.Time  // when a failed call was last repeated
 }
 
 // errStopping is why handlers' contexts end when a stop has waited long enough.
@@ -147,9 +151,15 @@ func (w *Worker) Run(ctx context.Context) error {
 		l.wrapHandlers(w.wrap)
 	}
 	w.base, w.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	over, end := context.WithCancel(context.WithoutCancel(ctx))
+	w.over = over
+	var renewing sync.WaitGroup
+	renewing.Go(func() { w.renewLoop(over) })
 	w.log.Info("worker started", "queues", len(w.lanes))
 	w.work(ctx)
 	err := w.stop()
+	end()
+	renewing.Wait()
 	w.log.Info("worker stopped", "err", err)
 	return err
 }
@@ -157,16 +167,14 @@ func (w *Worker) Run(ctx context.Context) error {
 // work claims and handles until ctx ends and all claims in flight have come
 // back.
 func (w *Worker) work(ctx context.Context) {
-	w.ready = make(chan *lane, len(w.lanes))
+	w.ready, w.again = make(chan *lane, len(w.lanes)), make(chan *lane, 1)
 	var loops sync.WaitGroup
 	loops.Go(func() { w.listen(ctx) })
 	loops.Go(func() { w.plan(ctx) })
 	for range claimLoops {
 		loops.Go(func() { w.claimLoop(ctx) })
 	}
-	renewing, stopRenewing := context.WithCancel(context.WithoutCancel(ctx))
-	w.settlers.Go(func() { w.renewLoop(renewing) })
-	context.AfterFunc(w.base, stopRenewing)
+	loops.Go(func() { w.probeLoop(ctx) })
 	<-ctx.Done()
 	loops.Wait()
 }

@@ -2,10 +2,10 @@ package dueq
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -21,14 +21,16 @@ type lane struct {
 	routes   map[string]*route // by kind; fixed once Run began
 	batchMax int               // largest batch of its routes
 
+	renewFailures int // in a row; only renewLoop's
+
 	mu       sync.Mutex // guards all below
 	settings Settings
-	known    bool // settings were read
 	buffer   []*held
 	runs     map[*run]struct{}
 	mean     time.Duration // of a run, smoothed; zero before the first ended
 	results  []verdict     // to be settled
 	settling bool          // a goroutine is in settle
+	sending  int           // results of the call it is making
 	stopping bool
 	plan     lanePlan
 }
@@ -244,9 +246,17 @@ func fillErrors(errs []error, err error) {
 // crash is the error of a handler that did not return.
 func crash(panicked any) error {
 	if panicked == nil {
-		return errors.New("handler ended its goroutine with runtime.Goexit")
+		return fmt.Errorf("handler ended its goroutine with runtime.Goexit\n%s", crashSite())
 	}
-	return fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
+	return fmt.Errorf("panic: %v\n%s", panicked, crashSite())
+}
+
+// crashSite is the stack below the panic: stores keep 1 KiB of an error, too
+// little for our own frames as well.
+func crashSite() string {
+	const ours = 1 + 2*5 // goroutine, then Stack, crashSite, crash, handle's defer, panic
+	lines := strings.SplitAfterN(string(debug.Stack()), "\n", ours+1)
+	return lines[len(lines)-1]
 }
 
 // finish turns what the handler returned into verdicts to be settled.
@@ -294,5 +304,5 @@ func (l *lane) runningTasks() int {
 func (l *lane) unsettled() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.results)
+	return len(l.results) + l.sending
 }

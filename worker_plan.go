@@ -13,7 +13,7 @@ const (
 	maxScan   = time.Second           // of an idle one
 	minPause  = 50 * time.Millisecond // after a failed call
 	maxPause  = time.Second
-	probeGap  = 100 * time.Millisecond // between calls for queues that fail
+	probeGap  = 100 * time.Millisecond // between repeated calls for queues that fail, all together
 	minBack   = 2 * time.Millisecond   // how far losers of a race step back
 	maxBack   = 30 * time.Millisecond
 	clockJump = time.Second // of the store's clock, after which leases are renewed first
@@ -29,14 +29,24 @@ type lanePlan struct {
 	head     time.Time     // the due time waited for, by the store's clock
 	failures int           // failed calls in a row
 	renew    bool          // leases must be renewed before the next claim
+	hint     time.Time     // earliest due announced since the last look at the store began
 	now      time.Time     // the store's clock …
 	at       time.Time     // … at this time of ours
+}
+
+// saw notes the store's clock, and whether it jumped.
+func (p *lanePlan) saw(clock, now time.Time) {
+	if !p.at.IsZero() && (clock.Sub(p.now)-now.Sub(p.at)).Abs() > clockJump {
+		p.renew = true
+	}
+	p.now, p.at = clock, now
 }
 
 // plan hands lanes to the claim loops when a claim is worth making, and scans
 // the heads of the others now and then. It is the only place that sleeps.
 func (w *Worker) plan(ctx context.Context) {
 	defer close(w.ready)
+	defer close(w.again)
 	epoch := time.Now()
 	for _, l := range w.lanes {
 		l.mu.Lock()
@@ -65,34 +75,31 @@ func (w *Worker) plan(ctx context.Context) {
 // now, and when to look again.
 func (w *Worker) dispatch(now time.Time) (scan []*lane, next time.Time) {
 	next = now.Add(maxScan)
-	probing := false // a failing lane was handed out
-	w.mu.Lock()
-	probeAt := w.lastFailed.Add(probeGap)
-	w.mu.Unlock()
 	for _, l := range w.lanes {
 		l.mu.Lock()
 		p := &l.plan
+		full, failing := l.room() == 0, p.failures > 0
+		due := !p.next.IsZero() && !p.next.After(now)
+		scanAt := p.scanAt
+		if full && !p.renew {
+			scanAt = laterOf(scanAt, p.at.Add(maxScan)) // for the settings and a jump of the clock only
+		}
 		switch {
-		case p.claiming || l.room() == 0:
-		case p.failures > 0 && !p.next.After(now):
-			if now.Before(probeAt) || probing {
-				next = earlier(next, laterOf(probeAt, now.Add(probeGap/10)))
-				break
-			}
-			probing = true
+		case p.claiming:
+		case due && p.failures > 1:
+			p.claiming = w.probe(l)
+			next = earlier(next, now.Add(probeGap/10))
+		case due && (!full || failing):
 			p.claiming = true
 			w.ready <- l
-		case !p.next.IsZero() && !p.next.After(now):
-			p.claiming = true
-			w.ready <- l
-		case p.failures == 0 && !p.scanAt.After(now):
+		case !failing && !scanAt.After(now):
 			scan = append(scan, l)
+		case failing:
+			next = earlier(next, p.next)
 		default:
-			if !p.next.IsZero() {
+			next = earlier(next, scanAt)
+			if !p.next.IsZero() && !full {
 				next = earlier(next, p.next)
-			}
-			if p.failures == 0 {
-				next = earlier(next, p.scanAt)
 			}
 		}
 		l.mu.Unlock()
@@ -114,20 +121,68 @@ func laterOf(a, b time.Time) time.Time {
 	return a
 }
 
+// probe hands a lane that failed twice to the probeLoop, if that is free, so
+// that a store that is away is called seldom and hanging calls do not hold up
+// other queues.
+func (w *Worker) probe(l *lane) bool {
+	if w.probing.Load() || !w.turn() {
+		return false
+	}
+	w.probing.Store(true)
+	w.again <- l
+	return true
+}
+
+func (w *Worker) probeLoop(ctx context.Context) {
+	for l := range w.again {
+		if ctx.Err() == nil {
+			l.claim()
+		}
+		w.probing.Store(false)
+	}
+}
+
+// turn reports whether a call that failed twice may be repeated now: one may
+// every probeGap, whatever the number of queues, until one of them works.
+func (w *Worker) turn() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	if now.Sub(w.probed) < probeGap {
+		return false
+	}
+	w.probed = now
+	return true
+}
+
+// recovered lets the next repeated call be made at once: one has worked.
+func (w *Worker) recovered() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.probed = time.Time{}
+}
+
 // scan reads the heads of lanes in one round trip: it finds what nobody could
 // announce, and sees to it that a queue with leases is claimed from.
 func (w *Worker) scan(lanes []*lane, epoch time.Time) {
+	ctx := context.WithoutCancel(w.base)
 	queues := make([]string, len(lanes))
 	for i, l := range lanes {
 		queues[i] = l.queue
+		l.mu.Lock()
+		l.plan.hint = time.Time{}
+		l.mu.Unlock()
 	}
 	began := time.Now()
-	stats, err := w.store.Stats(context.WithoutCancel(w.base), queues...)
+	stats, err := w.store.Stats(ctx, queues...)
 	w.opts.Observer.call("stats", "", len(queues), time.Since(began), err)
 	for i, l := range lanes {
 		failure := err
 		if err == nil {
 			failure = stats[i].Err
+		}
+		if failure != nil {
+			w.failed(l.queue, "stats", failure)
 		}
 		l.mu.Lock()
 		if failure != nil {
@@ -135,23 +190,53 @@ func (w *Worker) scan(lanes []*lane, epoch time.Time) {
 		} else {
 			l.scanned(stats[i], epoch)
 		}
+		look := l.room() == 0 || l.plan.renew
 		l.mu.Unlock()
-		if failure != nil {
-			w.failed(l.queue, "stats", failure)
+		if failure == nil && look {
+			l.refresh(ctx)
 		}
 	}
+}
+
+// refresh does what must be done before a claim, and now and then while there
+// is no room for one: it reads the settings, and renews the leases if they are
+// in danger.
+func (l *lane) refresh(ctx context.Context) error {
+	settings, err := l.w.store.Settings(ctx, l.queue)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.settings = settings
+	renew := l.plan.renew
+	l.plan.renew = false
+	l.mu.Unlock()
+	if !renew {
+		return nil
+	}
+	err = l.renew(ctx, true)
+	if err != nil {
+		l.mu.Lock()
+		l.plan.renew = true
+		l.mu.Unlock()
+	}
+	return err
 }
 
 // scanned plans by what a scan saw. Called with mu held.
 func (l *lane) scanned(st QueueStats, epoch time.Time) {
 	p := &l.plan
 	now := time.Now()
-	p.now, p.at, p.next, p.head = st.Now, now, time.Time{}, time.Time{}
+	p.saw(st.Now, now)
+	p.next, p.head = time.Time{}, time.Time{}
 	p.scan = min(2*p.scan, maxScan)
 	p.scanAt = nextTick(epoch, now, p.scan)
 	if !st.NextDue.IsZero() && !st.Paused {
 		p.head = st.NextDue
 		p.next = now.Add(st.NextDue.Sub(st.Now))
+		if st.NextDue.UnixMilli() >= MaxDueMilli {
+			p.next = now // a bad score, for a claim to set aside
+		}
 	}
 	if !st.NextLease.IsZero() { // somebody must claim once a second
 		must := now.Add(maxScan*9/10 - st.Now.Sub(st.LastClaim))
@@ -159,6 +244,7 @@ func (l *lane) scanned(st QueueStats, epoch time.Time) {
 			p.next, p.head = must, time.Time{}
 		}
 	}
+	l.heed()
 }
 
 // nextTick puts scans of the same interval on common instants, so that they
@@ -193,20 +279,14 @@ func (w *Worker) claimLoop(ctx context.Context) {
 // worker stops meanwhile, so that nothing is leased to nobody.
 func (l *lane) claim() {
 	ctx := context.WithoutCancel(l.w.base)
-	settings, err := l.w.store.Settings(ctx, l.queue)
+	err := l.refresh(ctx)
 	l.mu.Lock()
-	if err == nil {
-		l.settings, l.known = settings, true
-	}
-	known, renew, room := l.known, l.plan.renew, l.room()
-	l.plan.renew = false
+	room := l.room()
+	l.plan.hint = time.Time{}
 	req := ClaimRequest{Queue: l.queue, Max: room, Lease: l.settings.Lease}
 	l.mu.Unlock()
-	if renew {
-		l.renew(ctx, true)
-	}
-	if !known || room == 0 {
-		l.claimed(Claim{}, req, time.Now(), err)
+	if err != nil || room == 0 {
+		l.claimed(Claim{}, err)
 		return
 	}
 	began := time.Now()
@@ -216,7 +296,7 @@ func (l *lane) claim() {
 		l.w.opts.Observer.claimed(l.queue, claim)
 		l.accept(hold(claim, began))
 	}
-	l.claimed(claim, req, began, err)
+	l.claimed(claim, err)
 }
 
 // hold notes how long the leases of a claim hold by our clock. Counted from
@@ -232,7 +312,7 @@ func hold(c Claim, began time.Time) []*held {
 }
 
 // claimed plans by the answer to a claim.
-func (l *lane) claimed(c Claim, req ClaimRequest, began time.Time, err error) {
+func (l *lane) claimed(c Claim, err error) {
 	if err != nil {
 		l.w.failed(l.queue, "claim", err)
 	}
@@ -246,19 +326,20 @@ func (l *lane) claimed(c Claim, req ClaimRequest, began time.Time, err error) {
 		p.next = time.Now().Add(minPause)
 	case err != nil:
 		l.stepAside()
-	case !c.Now.IsZero():
-		l.planAfter(c, req, began)
+	case c.Now.IsZero(): // no room, but the store answers
+		p.failures = 0
+	default:
+		l.planAfter(c)
 	}
 }
 
-func (l *lane) planAfter(c Claim, req ClaimRequest, began time.Time) {
+func (l *lane) planAfter(c Claim) {
 	p := &l.plan
 	now := time.Now()
-	if !p.at.IsZero() && (c.Now.Sub(p.now)-now.Sub(p.at)).Abs() > clockJump {
-		p.renew = true
-	}
+	p.saw(c.Now, now)
 	if p.failures > 0 {
 		l.w.log.Info("store available again", "queue", l.queue)
+		l.w.recovered()
 	}
 	switch {
 	case len(c.Tasks) > 0:
@@ -266,13 +347,17 @@ func (l *lane) planAfter(c Claim, req ClaimRequest, began time.Time) {
 	case !p.head.IsZero() && !c.Now.Before(p.head) && !c.Paused:
 		p.back = min(max(2*p.back, minBack), maxBack) // somebody else was first
 	}
-	p.failures, p.now, p.at, p.next, p.head = 0, c.Now, now, time.Time{}, time.Time{}
+	p.failures, p.next, p.head = 0, time.Time{}, time.Time{}
 	p.scanAt = now.Add(p.scan)
 	switch {
 	case c.Wait > 0:
 		p.next, p.head = now.Add(c.Wait+l.stepBack()), c.Now.Add(c.Wait)
 	case c.Wait == 0:
 		p.next = now
+	}
+	l.heed()
+	if p.renew {
+		p.next, p.scanAt = now, now // either renews first
 	}
 }
 
@@ -288,30 +373,63 @@ func (l *lane) stepBack() time.Duration {
 
 // listen wakes lanes by the store's hints. Without hints the scan finds all.
 func (w *Worker) listen(ctx context.Context) {
-	hints, err := w.store.Wake(ctx)
-	if err != nil {
-		w.failed("", "wake", err)
-		return
+	for ctx.Err() == nil {
+		hints, err := w.store.Wake(ctx)
+		switch {
+		case err == nil:
+			w.follow(hints)
+		case ctx.Err() == nil:
+			w.failed("", "wake", err)
+			if !errors.Is(err, ErrUnavailable) {
+				return
+			}
+		}
+		pause(ctx, maxPause)
 	}
+}
+
+// follow wakes lanes by hints until they end.
+func (w *Worker) follow(hints <-chan Hint) {
 	for hint := range hints {
-		if l := w.lanes[hint.Queue]; l != nil && l.hinted(hint) {
+		if l := w.lanes[hint.Queue]; l != nil && l.hinted(hint.Due) {
 			w.wake()
 		}
 	}
 }
 
-// hinted plans an earlier claim, if the hint is of one.
-func (l *lane) hinted(h Hint) bool {
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// hinted notes a due time that was announced, and plans an earlier claim if it
+// is of one.
+func (l *lane) hinted(due time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := &l.plan
-	if p.at.IsZero() || p.failures > 0 {
+	if p.hint.IsZero() || due.Before(p.hint) {
+		p.hint = due
+	}
+	return l.heed()
+}
+
+// heed plans a claim for what was announced since the last look at the store
+// began: its answer may not know of it. Called with mu held.
+func (l *lane) heed() bool {
+	p := &l.plan
+	if p.hint.IsZero() || p.at.IsZero() || p.failures > 0 {
 		return false
 	}
-	next := p.at.Add(h.Due.Sub(p.now) + l.stepBack())
+	next := p.at.Add(p.hint.Sub(p.now) + l.stepBack())
 	if !p.next.IsZero() && !next.Before(p.next) {
 		return false
 	}
-	p.next, p.head = next, h.Due
+	p.next, p.head = next, p.hint
 	return true
 }

@@ -14,7 +14,7 @@ func (w *Worker) renewLoop(ctx context.Context) {
 		select {
 		case <-ticker.C:
 			for _, l := range w.lanes {
-				l.renew(ctx, false)
+				l.keep(ctx)
 			}
 		case <-ctx.Done():
 			return
@@ -22,13 +22,31 @@ func (w *Worker) renewLoop(ctx context.Context) {
 	}
 }
 
+// keep renews what is due to be renewed.
+func (l *lane) keep(ctx context.Context) {
+	if l.renewFailures > 1 && !l.w.turn() {
+		return
+	}
+	err := l.renew(ctx, false)
+	switch {
+	case err != nil:
+		l.renewFailures++
+	case l.renewFailures > 0:
+		l.renewFailures = 0
+		l.w.recovered()
+	}
+}
+
 // renew extends the leases that have come to half their time, or all. A
 // handler past its timeout and a second loses its lease in the end, so that
 // somebody else gets the task.
-func (l *lane) renew(ctx context.Context, all bool) {
+func (l *lane) renew(ctx context.Context, all bool) error {
 	for _, tasks := range chunks(l.toRenew(all), MaxItems) {
-		l.extend(ctx, tasks)
+		if err := l.extend(ctx, tasks); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 func chunks(tasks []*held, size int) [][]*held {
@@ -79,7 +97,7 @@ func (l *lane) reportOverrun(r *run) {
 }
 
 // extend makes one call and notes what it says of each task.
-func (l *lane) extend(ctx context.Context, tasks []*held) {
+func (l *lane) extend(ctx context.Context, tasks []*held) error {
 	leases := make([]Lease, len(tasks))
 	for i, h := range tasks {
 		leases[i] = h.task.Lease
@@ -92,7 +110,7 @@ func (l *lane) extend(ctx context.Context, tasks []*held) {
 	l.w.opts.Observer.call("extend", l.queue, len(leases), time.Since(began), err)
 	if err != nil {
 		l.w.failed(l.queue, "extend", err)
-		return
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,6 +125,7 @@ func (l *lane) extend(ctx context.Context, tasks []*held) {
 	if len(lost) > 0 {
 		l.giveUp(lost)
 	}
+	return nil
 }
 
 // giveUp ends the contexts of runs that lost a lease, and drops lost tasks that
@@ -135,9 +154,6 @@ func (l *lane) giveUp(lost map[*held]bool) {
 // failed notes and logs trouble with the store.
 func (w *Worker) failed(queue, op string, err error) {
 	if errors.Is(err, ErrUnavailable) {
-		w.mu.Lock()
-		w.lastFailed = time.Now()
-		w.mu.Unlock()
 		w.quiet.warn("unavailable", "store unavailable", "queue", queue, "op", op, "err", err)
 		return
 	}

@@ -23,9 +23,9 @@ func (l *lane) settleLater(v verdict) {
 }
 
 // settle stores verdicts until there are none. While the store is away it
-// tries again until the leases have ended.
+// tries again until the leases have ended or Run returns.
 func (l *lane) settle() {
-	pause := minPause
+	failures := 0
 	for {
 		batch := l.takeResults()
 		if len(batch) == 0 {
@@ -33,16 +33,32 @@ func (l *lane) settle() {
 		}
 		left, err := l.settleBatch(batch)
 		l.mu.Lock()
-		l.results = append(left, l.results...)
+		l.results, l.sending = append(left, l.results...), 0
 		l.mu.Unlock()
 		if err == nil {
-			pause = minPause
+			if failures > 0 {
+				l.w.recovered()
+			}
+			failures = 0
 			continue
 		}
 		l.w.failed(l.queue, "settle", err)
-		l.await(jitter(pause))
-		pause = min(2*pause, maxPause)
+		if !l.awaitTurn(failures) {
+			return
+		}
+		failures++
 	}
+}
+
+// awaitTurn waits before a call is repeated. It reports false when Run has
+// returned.
+func (l *lane) awaitTurn(failures int) bool {
+	over := l.w.over
+	pause(over, jitter(min(minPause<<min(failures, 10), maxPause)))
+	for failures > 0 && over.Err() == nil && !l.w.turn() {
+		pause(over, jitter(probeGap))
+	}
+	return over.Err() == nil
 }
 
 // takeResults takes what one call carries.
@@ -55,7 +71,7 @@ func (l *lane) takeResults() []verdict {
 		return nil
 	}
 	batch := l.results[:n:n]
-	l.results = l.results[n:]
+	l.results, l.sending = l.results[n:], n
 	return batch
 }
 
@@ -101,10 +117,3 @@ func worthAnother(v verdict, err error) bool {
 // settleOvertime is how long after its lease's end a verdict is still sent: a
 // lease that nobody took back still counts.
 const settleOvertime = time.Minute
-
-// await pauses, but no longer than the worker's last chance to settle.
-func (l *lane) await(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	<-timer.C
-}
