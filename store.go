@@ -233,7 +233,7 @@ func (s State) String() string { return nameOf(stateNames[:], s) }
 // ClaimRequest asks for due tasks. Deadlines come from the context.
 type ClaimRequest struct {
 	Queue string
-	Max   int           // 1 to MaxItems
+	Max   int           // 0 to MaxItems; zero takes no task but does all else
 	Lease time.Duration // 1 s to the queue's lease_max; zero means the queue's lease
 }
 

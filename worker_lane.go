@@ -31,7 +31,6 @@ type lane struct {
 	results  []verdict     // to be settled
 	settling bool          // a goroutine is in settle
 	sending  int           // results of the call it is making
-	stopping bool
 	plan     lanePlan
 }
 
@@ -284,7 +283,6 @@ func (l *lane) finish(r *run, errs []error) {
 func (l *lane) releaseBuffer() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stopping = true
 	for _, h := range l.buffer {
 		l.settleLater(verdict{held: h, result: Result{Task: h.task, Verdict: VerdictRelease}})
 	}

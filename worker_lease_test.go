@@ -27,6 +27,21 @@ func TestWorkerKeepsLeases(t *testing.T) {
 			t.Errorf("totals %+v, want 20 acked and no lease ended", st.Totals)
 		}
 	})
+	bubble(t, "of others from lingering: a full worker takes back what a dead one held", func(t *testing.T) {
+		store, _ := newTap()
+		set(t, store, "q", dueq.SettingsPatch{"timeout": "2m", "lease": "2s"})
+		schedule(t, store, "q", "held", dueq.In(0))
+		if c, err := store.Claim(t.Context(), dueq.ClaimRequest{Queue: "q", Max: 1}); err != nil || len(c.Tasks) != 1 {
+			t.Fatalf("claim: %+v, %v", c, err)
+		}
+		var j journal
+		on(t, store, dueq.WorkerOptions{Concurrency: 1}, j.takes(time.Minute, ""))
+		schedule(t, store, "q", "slow", dueq.In(0))
+		pass(10 * time.Second)
+		if info := get(t, store, "q", "held"); info.State != dueq.StateScheduled || info.Failures != 1 || len(j.all()) != 1 {
+			t.Errorf("after its lease ended: %+v, %d runs", info, len(j.all()))
+		}
+	})
 	bubble(t, "of what is not due yet from nobody: one run of a task due after many leases", func(t *testing.T) {
 		store, _ := newTap()
 		set(t, store, "q", dueq.SettingsPatch{"lease": "2s"})

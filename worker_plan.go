@@ -27,6 +27,7 @@ type lanePlan struct {
 	scan     time.Duration // its present interval
 	back     time.Duration // how far to step back from a common head
 	head     time.Time     // the due time waited for, by the store's clock
+	upkeep   time.Time     // when to claim even without room: somebody must while there are leases; zero if nobody need
 	failures int           // failed calls in a row
 	renew    bool          // leases must be renewed before the next claim
 	hint     time.Time     // earliest due announced since the last look at the store began
@@ -80,6 +81,7 @@ func (w *Worker) dispatch(now time.Time) (scan []*lane, next time.Time) {
 		p := &l.plan
 		full, failing := l.room() == 0, p.failures > 0
 		due := !p.next.IsZero() && !p.next.After(now)
+		upkeep := !p.upkeep.IsZero() && !p.upkeep.After(now)
 		scanAt := p.scanAt
 		if full && !p.renew {
 			scanAt = laterOf(scanAt, p.at.Add(maxScan)) // for the settings and a jump of the clock only
@@ -89,7 +91,7 @@ func (w *Worker) dispatch(now time.Time) (scan []*lane, next time.Time) {
 		case due && p.failures > 1:
 			p.claiming = w.probe(l)
 			next = earlier(next, now.Add(probeGap/10))
-		case due && (!full || failing):
+		case due && (!full || failing), upkeep && !failing:
 			p.claiming = true
 			w.ready <- l
 		case !failing && !scanAt.After(now):
@@ -100,6 +102,9 @@ func (w *Worker) dispatch(now time.Time) (scan []*lane, next time.Time) {
 			next = earlier(next, scanAt)
 			if !p.next.IsZero() && !full {
 				next = earlier(next, p.next)
+			}
+			if !p.upkeep.IsZero() {
+				next = earlier(next, p.upkeep)
 			}
 		}
 		l.mu.Unlock()
@@ -228,7 +233,7 @@ func (l *lane) scanned(st QueueStats, epoch time.Time) {
 	p := &l.plan
 	now := time.Now()
 	p.saw(st.Now, now)
-	p.next, p.head = time.Time{}, time.Time{}
+	p.next, p.head, p.upkeep = time.Time{}, time.Time{}, time.Time{}
 	p.scan = min(2*p.scan, maxScan)
 	p.scanAt = nextTick(epoch, now, p.scan)
 	if !st.NextDue.IsZero() && !st.Paused {
@@ -238,11 +243,8 @@ func (l *lane) scanned(st QueueStats, epoch time.Time) {
 			p.next = now // a bad score, for a claim to set aside
 		}
 	}
-	if !st.NextLease.IsZero() { // somebody must claim once a second
-		must := now.Add(maxScan*9/10 - st.Now.Sub(st.LastClaim))
-		if p.next.IsZero() || must.Before(p.next) {
-			p.next, p.head = must, time.Time{}
-		}
+	if !st.NextLease.IsZero() {
+		p.upkeep = now.Add(maxScan*9/10 - st.Now.Sub(st.LastClaim))
 	}
 	l.heed()
 }
@@ -282,10 +284,11 @@ func (l *lane) claim() {
 	err := l.refresh(ctx)
 	l.mu.Lock()
 	room := l.room()
-	l.plan.hint = time.Time{}
+	idle := room == 0 && l.plan.upkeep.IsZero()
+	l.plan.hint, l.plan.upkeep = time.Time{}, time.Time{}
 	req := ClaimRequest{Queue: l.queue, Max: room, Lease: l.settings.Lease}
 	l.mu.Unlock()
-	if err != nil || room == 0 {
+	if err != nil || idle {
 		l.claimed(Claim{}, err)
 		return
 	}

@@ -33,8 +33,8 @@ func (s *Store) Claim(ctx context.Context, req dueq.ClaimRequest) (dueq.Claim, e
 
 // checkClaim reports what is wrong with a request, and fills in its lease.
 func (q *queue) checkClaim(req *dueq.ClaimRequest) error {
-	if req.Max < 1 || req.Max > dueq.MaxItems {
-		return &dueq.FieldError{Field: "max", Reason: fmt.Sprintf("%d is not 1 to %d", req.Max, dueq.MaxItems)}
+	if req.Max < 0 || req.Max > dueq.MaxItems {
+		return &dueq.FieldError{Field: "max", Reason: fmt.Sprintf("%d is not 0 to %d", req.Max, dueq.MaxItems)}
 	}
 	if req.Lease == 0 {
 		req.Lease = q.settings.Lease

@@ -44,14 +44,17 @@ func (q *queue) accept(it *dueq.Item, now instant) (int64, error) {
 	if err := it.Task.Validate(dueq.MemberMax); err != nil {
 		return 0, err
 	}
+	if it.IfExists > dueq.Later {
+		return 0, &dueq.FieldError{Field: "if_exists", Reason: "is not one of replace, keep, earlier, later"}
+	}
+	if err := it.When.Validate(); err != nil {
+		return 0, err
+	}
 	if it.Task.Priority != 0 && !q.settings.Priority {
 		return 0, &dueq.FieldError{Field: "priority", Reason: "is for queues with the setting priority on only"}
 	}
 	if n, limit := len(it.Task.Body), q.settings.BodyMax; n > limit {
 		return 0, fmt.Errorf("%w: body is %d bytes, body_max is %d", dueq.ErrTooLarge, n, limit)
-	}
-	if it.IfExists > dueq.Later {
-		return 0, &dueq.FieldError{Field: "if_exists", Reason: "is not one of replace, keep, earlier, later"}
 	}
 	return dueMilli(it.When, now)
 }
@@ -67,9 +70,7 @@ func (q *queue) schedule(it *dueq.Item, due float64) dueq.Outcome {
 	t.unschedule()
 	t.dropDead()
 	t.dropBody()
-	if !running {
-		t.forgetTries()
-	}
+	t.forgetTriesUnlessActive()
 	e := q.entry(member)
 	q.put(scheduled, e, due)
 	e.body = bytes.Clone(it.Task.Body)
@@ -99,6 +100,14 @@ func scheduleStatus(running, existed bool) dueq.Status {
 		return dueq.StatusReplaced
 	}
 	return dueq.StatusScheduled
+}
+
+func (t task) forgetTriesUnlessActive() {
+	for _, e := range t.entries {
+		if !e.in[active] {
+			e.forgetTries()
+		}
+	}
 }
 
 func (t task) uncancel() {

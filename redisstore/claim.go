@@ -44,8 +44,8 @@ func validateClaim(req dueq.ClaimRequest) error {
 	if err := dueq.ValidateQueue(req.Queue); err != nil {
 		return err
 	}
-	if req.Max < 1 || req.Max > dueq.MaxItems {
-		return &dueq.FieldError{Field: "max", Reason: fmt.Sprintf("%d is not 1 to %d", req.Max, dueq.MaxItems)}
+	if req.Max < 0 || req.Max > dueq.MaxItems {
+		return &dueq.FieldError{Field: "max", Reason: fmt.Sprintf("%d is not 0 to %d", req.Max, dueq.MaxItems)}
 	}
 	if req.Lease != 0 {
 		return validLease(req.Lease)

@@ -252,7 +252,7 @@ func leaseBounds(q *queue) {
 	before := q.dump().String()
 	for _, req := range []dueq.ClaimRequest{
 		{Max: 1, Lease: 999 * time.Millisecond}, {Max: 1, Lease: -time.Second}, {Max: 1, Lease: time.Minute + time.Millisecond},
-		{Max: 1, Lease: 25 * time.Hour}, {Max: 0}, {Max: -1}, {Max: dueq.MaxItems + 1},
+		{Max: 1, Lease: 25 * time.Hour}, {Max: -1}, {Max: dueq.MaxItems + 1},
 	} {
 		req.Queue = q.name
 		c, err := q.Store.Claim(q.Context(), req)

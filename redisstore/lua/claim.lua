@@ -216,6 +216,7 @@ if filtered then
       call('HSET', ERROR, member, reasons[member])
       refused, deads = refused + 1, deads + 1
     else
+      if priority and deads > 0 then drop_dead(member) end -- in turn: the next may be buried
       taken[#taken + 1], taken[#taken + 2] = member, due
     end
   end
@@ -228,7 +229,7 @@ if filtered then
 end
 
 -- A dead letter of a task that a plain ZADD brought back goes.
-if deads > 0 and #names > 0 then
+if deads > 0 and #names > 0 and not priority then
   for member in pairs(lookup(DEAD, names)) do drop_dead(member) end
 end
 
@@ -248,6 +249,8 @@ if ranked < #members then
   for i = ranked + 1, #members do rest[#rest + 1] = members[i] end
   spread('ZREM', SCHEDULED, rest)
 end
+
+for member in pairs(priority and reasons or {}) do tidy(member) end -- its letter may be of another spelling
 
 claimed = claimed + #names
 call('HSET', STATS, 'last', now, 'grace', grace, 'number', number, 'claimed', claimed,

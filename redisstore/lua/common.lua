@@ -80,13 +80,17 @@ local function split(member)
   return name, 0, trace
 end
 
+local LEVELS = {':p0', ':p1', ':p2', ':p3', ':p4', ':p5', ':p6', ':p7', ':p8', ':p9'}
+local spelled = {} -- by member, made once a call
+
 local function spellings(member)
   if not priority then return {member} end
+  local all = spelled[member]
+  if all then return all end
   local base, _, trace = split(member)
-  local all = {base .. trace}
-  for level = 0, 9 do
-    all[level + 2] = base .. ':p' .. string.format('%d', level) .. trace
-  end
+  all = {base .. trace}
+  for i, level in ipairs(LEVELS) do all[i + 1] = base .. level .. trace end
+  spelled[member] = all
   return all
 end
 
