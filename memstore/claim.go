@@ -157,7 +157,9 @@ func (q *queue) checkScore(score float64, now instant) error {
 // setAside makes a task that must not run a dead letter.
 func (k *taker) setAside(t task, e *entry, reason error) {
 	k.q.remove(scheduled, e)
-	t.remove(dead)
+	failures, rounds := e.failures, e.rounds
+	t.dropDead()
+	e.failures, e.rounds = failures, rounds
 	k.q.bury(e, k.now)
 	e.lastErr = reason.Error()
 	t.tidy()

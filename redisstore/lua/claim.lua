@@ -260,8 +260,7 @@ call('HSET', STATS, 'last', now, 'grace', grace, 'number', number, 'claimed', cl
 local more = -1
 local due = head()
 if due and not paused then
-  more = ceil(due)
-  if more > MAX_DUE then more = now end
+  more = ceil(due) > MAX_DUE and now or shown(due)
 end
 local first = call('ZRANGE', ACTIVE, 0, 0, 'WITHSCORES')[2]
 if first then
