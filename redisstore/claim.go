@@ -114,7 +114,7 @@ func readClaim(queue string, clock int64, reply []any) (dueq.Claim, error) {
 		t.Queue, t.Lease.Token = queue, dueq.Token(number)
 		if tries != nil {
 			var failures int
-			failures, t.Round, _ = readTries(tries[i])
+			failures, t.Round = readTries(tries[i])
 			t.Attempt += failures
 		}
 		if bodies != nil {
@@ -155,16 +155,13 @@ func readDue(score string) (int64, error) {
 	return int64(min(max(math.Ceil(f), 0), dueq.MaxDueMilli)), nil
 }
 
-// readTries reads failures/rounds, and the mark of a cancelled run.
-func readTries(v any) (failures, rounds int, cancelled bool) {
+// readTries reads failures/rounds; the mark of a cancelled run is neither.
+func readTries(v any) (failures, rounds int) {
 	text, _ := v.(string)
-	if text == "-" {
-		return 0, 0, true
-	}
 	f, r, _ := strings.Cut(text, "/")
 	failures, _ = strconv.Atoi(f)
 	rounds, _ = strconv.Atoi(r)
-	return failures, rounds, false
+	return max(failures, 0), rounds
 }
 
 func readBody(v any) []byte {

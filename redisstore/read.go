@@ -14,7 +14,7 @@ import (
 )
 
 // described is how many values info.lua says of one task.
-const described = 8
+const described = 9
 
 // Get implements dueq.Store.
 func (s *Store) Get(ctx context.Context, queue string, members []string) ([]dueq.Info, error) {
@@ -46,9 +46,9 @@ func readInfo(queue string, v []any, withBody bool) dueq.Info {
 	t, err := dueq.ParseMember(member)
 	info := dueq.Info{Task: t, Member: member, Malformed: err}
 	info.Queue = queue
-	var rounds int
-	info.Failures, rounds, info.Cancelled = readTries(v[5])
-	info.Round, info.Attempt = rounds, info.Failures+1
+	info.Failures, info.Round = readTries(v[5])
+	info.Attempt = info.Failures + 1
+	info.Cancelled = v[8].(int64) == 1
 	info.LastError, _ = v[6].(string)
 	info.HasBody = v[7] != nil
 	if withBody {

@@ -1,7 +1,7 @@
 -- info.lua: what get and list tell of one task.
 
 -- Appends to reply: member, due in K, due in next, lease, died, tries, error,
--- body. What there is not is false. A listed member is told of as it lies
+-- body, 1 if its run is the last. What there is not is false. A listed member is told of as it lies
 -- there, and of its body only whether there is one, as 1. Returns the bytes of
 -- the body.
 local function describe(reply, member, listed)
@@ -25,5 +25,6 @@ local function describe(reply, member, listed)
     body = call('HGET', BODY, a or b or spelling)
   end
   reply[n + 8] = body
+  reply[n + 9] = c and call('HGET', TRIES, c) == '-' and 1 or 0
   return body and #body or 0
 end

@@ -1,0 +1,4 @@
+package redisstore
+
+// CheckVersion is the check that Open makes of INFO server.
+var CheckVersion = checkVersion

@@ -1,0 +1,377 @@
+package redisstore_test
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/redistest"
+	"github.com/dueq/dueq/redisstore"
+)
+
+// workerEnv makes the test binary a worker process: its value is a URL and the
+// queues.
+const workerEnv = "DUEQ_TEST_WORKER"
+
+func TestMain(m *testing.M) {
+	if args := strings.Fields(os.Getenv(workerEnv)); len(args) > 0 {
+		os.Exit(workerMain(args[0], args[1:]))
+	}
+	flag.Parse()
+	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
+		_ = p.Value.Set("4") // these tests wait more than they work
+	}
+	os.Exit(m.Run())
+}
+
+// workerMain runs a worker until standard input ends. It writes "ready", and
+// the id of each task it handles in one write before it acknowledges it.
+func workerMain(url string, queues []string) int {
+	var store *redisstore.Store
+	for end := time.Now().Add(30 * time.Second); store == nil; {
+		var err error
+		if store, err = redisstore.Open(url, redisstore.Options{}); err != nil && time.Now().After(end) {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	defer store.Close()
+	w := dueq.NewWorker(store, dueq.WorkerOptions{Logger: quietLog, Concurrency: killConcurrency})
+	for _, queue := range queues {
+		w.Handle(queue, dueq.AnyKind, dueq.HandlerFunc(func(_ context.Context, task *dueq.Task) error {
+			_, err := os.Stdout.WriteString(task.ID + "\n")
+			return err
+		}))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the test's process at the latest
+		cancel()
+	}()
+	fmt.Println("ready")
+	if err := w.Run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// workerProcess is a worker in a process of its own.
+type workerProcess struct {
+	n     int
+	cmd   *exec.Cmd
+	stdin io.Closer
+	ended chan struct{} // closed when its output has been read
+
+	killed time.Time // zero if it was not; guarded by the log's mu
+}
+
+// delivery is one line of a worker process.
+type delivery struct {
+	by *workerProcess
+	at time.Time
+}
+
+// deliveries is what worker processes reported.
+type deliveries struct {
+	mu    sync.Mutex // guards all below
+	by    map[string][]delivery
+	ready map[int]bool
+}
+
+func newDeliveries() *deliveries {
+	return &deliveries{by: map[string][]delivery{}, ready: map[int]bool{}}
+}
+
+func (d *deliveries) start(t *testing.T, n int, url string, queues ...string) *workerProcess {
+	t.Helper()
+	path, err := os.Executable()
+	must(t, err)
+	p := &workerProcess{n: n, cmd: exec.Command(path), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), workerEnv+"="+url+" "+strings.Join(queues, " "))
+	p.cmd.Stderr = os.Stderr
+	out, err := p.cmd.StdoutPipe()
+	must(t, err)
+	p.stdin, err = p.cmd.StdinPipe()
+	must(t, err)
+	must(t, p.cmd.Start())
+	go func() {
+		defer close(p.ended)
+		for in := bufio.NewScanner(out); in.Scan(); {
+			d.note(p, in.Text())
+		}
+	}()
+	t.Cleanup(p.kill)
+	return p
+}
+
+func (d *deliveries) note(p *workerProcess, line string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if line == "ready" {
+		d.ready[p.n] = true
+		return
+	}
+	d.by[line] = append(d.by[line], delivery{p, time.Now()})
+}
+
+func (d *deliveries) isReady(p *workerProcess) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ready[p.n]
+}
+
+func (d *deliveries) count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.by)
+}
+
+// kill ends the process by SIGKILL and returns when its output has been read.
+func (p *workerProcess) kill() {
+	if p.cmd.ProcessState != nil {
+		return
+	}
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+	_ = p.cmd.Wait()
+}
+
+// stop lets it end gracefully.
+func (p *workerProcess) stop(t *testing.T) {
+	t.Helper()
+	_ = p.stdin.Close()
+	select {
+	case <-p.ended:
+	case <-time.After(20 * time.Second):
+		t.Errorf("worker process %d did not stop", p.n)
+		p.kill()
+		return
+	}
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("worker process %d: %v", p.n, err)
+	}
+}
+
+// producers schedule as fast as they get answers, until stop.
+type producers struct {
+	mu      sync.Mutex // guards all below
+	stored  []string   // ids whose schedule was acknowledged
+	failed  int
+	unknown map[string]bool // ids that may be stored
+
+	stop   context.CancelFunc
+	group  sync.WaitGroup
+	prefix string
+}
+
+func startProducers(t *testing.T, store dueq.Store, queue, prefix string, many int, random func(n int64) int64) *producers {
+	ctx, cancel := context.WithCancel(t.Context())
+	p := &producers{unknown: map[string]bool{}, stop: cancel, prefix: prefix}
+	client := dueq.NewClient(store, dueq.ClientOptions{})
+	for worker := range many {
+		p.group.Go(func() {
+			tick := time.NewTicker(2 * time.Millisecond)
+			defer tick.Stop()
+			for i := 0; ctx.Err() == nil; i++ {
+				id := fmt.Sprintf("%s-%d-%d", prefix, worker, i)
+				delay := time.Duration(random(int64(300 * time.Millisecond)))
+				_, err := client.Schedule(context.WithoutCancel(ctx), queue, dueq.Task{ID: id, Kind: "k", Body: []byte(id)}, dueq.In(delay))
+				p.note(id, err)
+				<-tick.C
+			}
+		})
+	}
+	t.Cleanup(p.end)
+	return p
+}
+
+func (p *producers) note(id string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err == nil:
+		p.stored = append(p.stored, id)
+	case mayHaveHappened(err):
+		p.unknown[id] = true
+	default:
+		p.failed++
+	}
+}
+
+func (p *producers) end() {
+	p.stop()
+	p.group.Wait()
+}
+
+const (
+	killConcurrency = 20
+	killWorkers     = 2
+	killBatch       = 50
+	killLease       = 3 * time.Second
+)
+
+// Case 71: redis-server and workers are killed at random under load. What was
+// acknowledged to a producer is handled; a second delivery needs a kill.
+func TestKill_nothing_acknowledged_is_lost(t *testing.T) {
+	t.Parallel()
+	rounds := 5
+	if text := os.Getenv("DUEQ_KILL_ROUNDS"); text != "" {
+		var err error
+		rounds, err = strconv.Atoi(text)
+		must(t, err)
+	}
+	random := seeded(t)
+	var lock sync.Mutex
+	draw := func(n int64) int64 {
+		lock.Lock()
+		defer lock.Unlock()
+		return random.Int64N(n)
+	}
+	srv := redistest.Start(t, redistest.WithAOF())
+	const queue = "kill"
+	store := openStore(t, srv.URL(), redisstore.Options{})
+	_, err := store.SetSettings(t.Context(), queue, dueq.SettingsPatch{
+		"lease": killLease.String(), "batch": strconv.Itoa(killBatch), "retries": "1000", "retry_first": "10ms", "retry_cap": "50ms",
+	})
+	must(t, err)
+	log := newDeliveries()
+	var workers []*workerProcess
+	made := 0
+	start := func() *workerProcess {
+		made++
+		return log.start(t, made, srv.URL(), queue)
+	}
+	for range killWorkers {
+		workers = append(workers, start())
+	}
+	for _, p := range workers {
+		eventually(t, 30*time.Second, "the workers are ready", func() bool { return log.isReady(p) })
+	}
+	load := startProducers(t, store, queue, "task", 4, draw)
+	var workerKills int
+	var redisKills []time.Time
+	for range rounds {
+		for range 2 {
+			pass(t, time.Duration(50+draw(250))*time.Millisecond)
+			if draw(2) == 0 {
+				srv.Kill()
+				redisKills = append(redisKills, time.Now())
+				srv.Restart()
+				continue
+			}
+			i := int(draw(killWorkers))
+			log.mu.Lock()
+			workers[i].killed = time.Now()
+			log.mu.Unlock()
+			workers[i].kill()
+			workerKills++
+			workers[i] = start()
+		}
+		p := workers[draw(killWorkers)]
+		eventually(t, 30*time.Second, "a new worker is ready", func() bool { return log.isReady(p) })
+	}
+	load.end()
+
+	missing := func() (ids []string) {
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		for _, id := range load.stored {
+			if len(log.by[id]) == 0 {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	for end := time.Now().Add(60 * time.Second); len(missing()) > 0; pass(t, 50*time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d acknowledged tasks were never handled: %.10q; %+v", len(missing()), missing(), statsOf(t, store, queue))
+		}
+	}
+	eventually(t, 60*time.Second, "the queue is empty", func() bool {
+		st := statsOf(t, store, queue)
+		return st.Scheduled+st.Active == 0
+	})
+	for _, p := range workers {
+		p.stop(t)
+	}
+	st := statsOf(t, store, queue)
+
+	byWorker, byRedis, unexplained, soon := 0, 0, []string{}, []string{}
+	for id, all := range log.by {
+		for i := 1; i < len(all); i++ {
+			first, second := all[i-1], all[i]
+			if second.at.Sub(first.at) < killLease-slack/4 {
+				soon = append(soon, fmt.Sprintf("%s after %v", id, second.at.Sub(first.at)))
+			}
+			switch {
+			case !first.by.killed.IsZero() && second.at.After(first.by.killed):
+				byWorker++
+			case redisKilledBetween(redisKills, first.at, second.at):
+				byRedis++
+			default:
+				unexplained = append(unexplained, id)
+			}
+		}
+	}
+	strangers := 0
+	known := map[string]bool{}
+	for _, id := range load.stored {
+		known[id] = true
+	}
+	for id := range log.by {
+		if !known[id] && !load.unknown[id] {
+			strangers++
+		}
+	}
+	held := workerKills * (killConcurrency + 2*killBatch)
+	t.Logf("%d rounds: %d redis kills, %d worker kills; %d tasks acknowledged, %d unknown, %d refused; %d handled, 0 lost; "+
+		"second deliveries: %d after a worker kill (bound %d), %d over a redis kill, %d unexplained; %d leases ended, %d dead",
+		rounds, len(redisKills), workerKills, len(load.stored), len(load.unknown), load.failed, log.count(),
+		byWorker, held, byRedis, len(unexplained), st.Totals.Ended, st.Dead)
+	if len(load.stored) < 10*rounds {
+		t.Errorf("only %d tasks were scheduled: too few to mean anything", len(load.stored))
+	}
+	if len(unexplained) > 0 {
+		t.Errorf("handled twice without a kill between: %.10q", unexplained)
+	}
+	if len(soon) > 0 {
+		t.Errorf("handled twice within a lease of %v: %.10q", killLease, soon)
+	}
+	if byWorker > held {
+		t.Errorf("%d second deliveries after %d worker kills, want at most the %d that were held", byWorker, workerKills, held)
+	}
+	// One outage does not end the leases of living workers. But their verdicts
+	// wait for the server, and kills in a row may outlast so short a lease.
+	if most := len(redisKills) * killWorkers * (killConcurrency + 2*killBatch); byRedis > most {
+		t.Errorf("%d second deliveries over %d redis kills, want at most the %d that were held", byRedis, len(redisKills), most)
+	}
+	if strangers > 0 {
+		t.Errorf("%d tasks were handled whose producers were told that nothing was sent", strangers)
+	}
+	if st.Dead > 0 {
+		t.Errorf("%d tasks are dead", st.Dead)
+	}
+	if sum := endedRuns(st.Totals) + st.Active; sum != st.Totals.Claimed {
+		t.Errorf("claimed %d, ended or active %d: %+v", st.Totals.Claimed, sum, st.Totals)
+	}
+}
+
+func redisKilledBetween(kills []time.Time, from, to time.Time) bool {
+	for _, at := range kills {
+		if at.After(from) && at.Before(to) {
+			return true
+		}
+	}
+	return false
+}
