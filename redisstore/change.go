@@ -15,47 +15,55 @@ func (s *Store) Change(ctx context.Context, queue string, op dueq.Op, targets []
 		return nil, &dueq.FieldError{Field: "op", Reason: "is not an operation"}
 	}
 	outcomes := make([]dueq.Outcome, len(targets))
-	args := append(make([]any, 0, 3+5*len(targets)), s.wakeChannel(), queue, op.String())
-	var sent []int
+	var good []int
 	for i, t := range targets {
-		if op != dueq.OpReschedule && op != dueq.OpRequeue {
-			t.When = dueq.When{} // it has no meaning
-		}
-		if err := validTarget(t); err != nil {
+		if err := validTarget(op, t); err != nil {
 			outcomes[i] = refused(err)
 			continue
 		}
-		sent = append(sent, i)
-		args = appendTarget(args, t)
-	}
-	if len(sent) == 0 {
-		return outcomes, nil
+		good = append(good, i)
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	reply, err := s.timed(ctx, op.String(), changeScript, queue, args...)
-	if err != nil {
-		return outcomes, err
-	}
-	for n, i := range sent {
-		outcomes[i] = changed(targets[i], reply[2+2*n].(int64), reply[3+2*n].(int64))
+	for len(good) > 0 {
+		args := []any{s.wakeChannel(), queue, op.String()}
+		for _, i := range good[:min(perCall, len(good))] {
+			args = appendTarget(args, op, targets[i])
+		}
+		reply, err := s.timed(ctx, op.String(), changeScript, queue, args...)
+		if err != nil {
+			return outcomes, err
+		}
+		n := len(reply)/2 - 1
+		for i, at := range good[:n] {
+			outcomes[at] = changed(targets[at], reply[2+2*i].(int64), reply[3+2*i].(int64))
+		}
+		good = good[n:]
 	}
 	return outcomes, nil
 }
 
 // validTarget accepts any member that can lie in a set, so that a malformed
 // one from a plain ZADD can be repaired.
-func validTarget(t dueq.Target) error {
+func validTarget(op dueq.Op, t dueq.Target) error {
 	if t.Member == "" {
 		return &dueq.FieldError{Field: "member", Reason: "is empty"}
 	}
 	if t.State > dueq.StateDead {
 		return &dueq.FieldError{Field: "state", Reason: "is not none, scheduled, active or dead"}
 	}
-	return t.When.Validate()
+	if hasWhen(op) {
+		return t.When.Validate()
+	}
+	return nil
 }
 
-func appendTarget(args []any, t dueq.Target) []any {
+func hasWhen(op dueq.Op) bool { return op == dueq.OpReschedule || op == dueq.OpRequeue }
+
+func appendTarget(args []any, op dueq.Op, t dueq.Target) []any {
+	if !hasWhen(op) {
+		t.When = dueq.When{}
+	}
 	state, due := "", ""
 	if t.State != dueq.StateNone {
 		state = t.State.String()

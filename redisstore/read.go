@@ -97,20 +97,26 @@ func (s *Store) List(ctx context.Context, q dueq.ListQuery) (dueq.Page, error) {
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	reply, err := s.invoke(ctx, "list", listScript, q.Queue, q.State.String(), q.Limit, overdue, score, member)
-	if err != nil {
-		return dueq.Page{}, err
-	}
 	page := dueq.Page{}
-	if score := reply[2].(string); score != "" {
-		page.Cursor = base64.RawURLEncoding.EncodeToString([]byte(score + " " + reply[3].(string)))
-	}
-	for values := range slices.Chunk(reply[4:], described) {
-		if info := readInfo(q.Queue, values, false); strings.Contains(info.LastError, q.Error) {
-			page.Tasks = append(page.Tasks, info)
+	for left := q.Limit; ; {
+		reply, err := s.invoke(ctx, "list", listScript, q.Queue, q.State.String(), left, overdue, score, member)
+		if err != nil {
+			return dueq.Page{}, err
+		}
+		for values := range slices.Chunk(reply[4:], described) {
+			left--
+			if info := readInfo(q.Queue, values, false); strings.Contains(info.LastError, q.Error) {
+				page.Tasks = append(page.Tasks, info)
+			}
+		}
+		if score, member = reply[2].(string), reply[3].(string); score == "" {
+			return page, nil
+		}
+		if left == 0 {
+			page.Cursor = base64.RawURLEncoding.EncodeToString([]byte(score + " " + member))
+			return page, nil
 		}
 	}
-	return page, nil
 }
 
 func validateList(q dueq.ListQuery) (_ dueq.ListQuery, score, member string, err error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/dueq/dueq"
@@ -27,14 +28,21 @@ func (s *Store) Schedule(ctx context.Context, items []dueq.Item) ([]dueq.Outcome
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	for len(good) > 0 {
-		var rounds []*batch
-		rounds, good = s.batches(items, good)
-		if err := s.scheduleBatches(ctx, items, rounds, outcomes); err != nil {
+		round, left := s.batches(items, good)
+		if err := s.scheduleBatches(ctx, items, round, outcomes); err != nil {
 			return outcomes, err
 		}
+		for _, b := range round {
+			left = append(left, b.items...) // what was too much for one call
+		}
+		slices.Sort(left)
+		good = left
 	}
 	return outcomes, nil
 }
+
+// perCall is how many items Schedule sends to a queue at once.
+const perCall = 500
 
 func validateItem(item *dueq.Item) error {
 	if err := dueq.ValidateQueue(item.Queue); err != nil {
@@ -60,15 +68,15 @@ func atMost(field string, n int) error {
 	return nil
 }
 
-// batch is one queue's share of a round trip.
+// batch is one queue's share of a round trip. What was answered leaves items.
 type batch struct {
 	in    *invocation
 	items []int
 	bytes int
 }
 
-// batches puts items into one batch a queue, in order, until a queue's bodies
-// fill its call; the items from there on are left for the next round trip.
+// batches puts items into one batch a queue, in order, until a queue's call is
+// full; the items from there on are left for the next round trip.
 func (s *Store) batches(items []dueq.Item, order []int) (out []*batch, left []int) {
 	var last *batch
 	byQueue := map[string]*batch{}
@@ -85,7 +93,7 @@ func (s *Store) batches(items []dueq.Item, order []int) (out []*batch, left []in
 			}
 		}
 		size := len(item.Task.Body)
-		if full[item.Queue] || len(last.items) > 0 && last.bytes+size > dueq.MaxBytes {
+		if full[item.Queue] || len(last.items) == perCall || len(last.items) > 0 && last.bytes+size > dueq.MaxBytes {
 			full[item.Queue] = true
 			left = append(left, i)
 			continue
@@ -156,7 +164,8 @@ func (s *Store) scheduleBatches(ctx context.Context, items []dueq.Item, rounds [
 
 // scheduled reads the codes of schedule.lua.
 func scheduled(b *batch, items []dueq.Item, reply []any, outcomes []dueq.Outcome) {
-	for n, i := range b.items {
+	answered := len(reply) / 2
+	for n, i := range b.items[:answered] {
 		code, due := reply[2*n].(int64), reply[2*n+1].(int64)
 		switch code {
 		case 1, 2, 3, 4:
@@ -170,6 +179,7 @@ func scheduled(b *batch, items []dueq.Item, reply []any, outcomes []dueq.Outcome
 			outcomes[i] = refused(beyond(items[i].When))
 		}
 	}
+	b.items = b.items[answered:]
 }
 
 // beyond is the error for a due time that only the server's clock could tell

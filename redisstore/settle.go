@@ -24,11 +24,11 @@ func (s *Store) Settle(ctx context.Context, queue string, results []dueq.Result)
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	for len(good) > 0 {
-		n, args := settleArgs(results, good)
-		reply, err := s.invoke(ctx, "settle", settleScript, queue, append([]any{s.wakeChannel(), queue}, args...)...)
+		reply, err := s.invoke(ctx, "settle", settleScript, queue, append([]any{s.wakeChannel(), queue}, settleArgs(results, good)...)...)
 		if err != nil {
 			return outcomes, err
 		}
+		n := len(reply)/2 - 1
 		for i, at := range good[:n] {
 			outcomes[at] = settled(reply[2+2*i].(int64), reply[3+2*i].(int64))
 		}
@@ -51,22 +51,20 @@ func inForce(status dueq.Status, due int64) dueq.Outcome {
 	return o
 }
 
-// settleArgs writes the results of one call, at least one, and returns how
-// many they are.
-func settleArgs(results []dueq.Result, order []int) (n int, args []any) {
-	args = make([]any, 0, 2*len(order))
+// settleArgs writes the results of one call, at least one.
+func settleArgs(results []dueq.Result, order []int) []any {
+	args := make([]any, 0, 2*len(order))
 	size := 0
-	for ; n < len(order); n++ {
-		r := &results[order[n]]
-		if carriesBody(r) {
-			size += len(r.Task.Body)
+	for n, i := range order {
+		if carriesBody(&results[i]) {
+			size += len(results[i].Task.Body)
 		}
-		if n > 0 && size > dueq.MaxBytes {
+		if n > 0 && size > dueq.MaxBytes || n == perCall {
 			break
 		}
-		args = appendResult(args, r)
+		args = appendResult(args, &results[i])
 	}
-	return n, args
+	return args
 }
 
 // carriesBody: only what was claimed at most once brings its body back.

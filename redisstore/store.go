@@ -176,6 +176,16 @@ func (s *Store) loadScripts(ctx context.Context) error {
 	if err := s.send(ctx, cmds); err != nil {
 		return s.wrap(ctx, "open", nil, err)
 	}
+	return s.tryScript(ctx)
+}
+
+// tryScript finds out now whether this user may run scripts on these keys.
+func (s *Store) tryScript(ctx context.Context) error {
+	in := &invocation{script: statsScript, keys: newKeys(s.prefix, "open"), args: totalNames}
+	s.run(ctx, []*invocation{in})
+	if in.err != nil {
+		return s.wrap(ctx, "open", nil, in.err)
+	}
 	return nil
 }
 

@@ -250,7 +250,9 @@ if ranked < #members then
   spread('ZREM', SCHEDULED, rest)
 end
 
-for member in pairs(priority and reasons or {}) do tidy(member) end -- its letter may be of another spelling
+if priority and reasons and body_count + tries_count > 0 then -- the letter may be of another spelling
+  for member in pairs(reasons) do tidy(member) end
+end
 
 claimed = claimed + #names
 call('HSET', STATS, 'last', now, 'grace', grace, 'number', number, 'claimed', claimed,

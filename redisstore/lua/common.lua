@@ -72,6 +72,12 @@ end
 -- Priority queues: every spelling of id:kind names the same task.
 local priority = call('HGET', SETTINGS, 'priority') == '1'
 
+-- How much a call does at most, so that it takes a few ms: looking for all
+-- spellings costs several times as much. The caller sends the rest again.
+local function bounded(plain, with_priority)
+  return priority and with_priority or plain
+end
+
 -- Splits a member into its name without priority, its level and its #trace.
 local function split(member)
   local name, trace = member:match('^([^#]*)(.*)$')
@@ -146,8 +152,14 @@ end
 
 -- Takes side data away from those spellings of a task that lie nowhere.
 local function tidy(member)
-  for _, m in ipairs(spellings(member)) do
-    if not (score(SCHEDULED, m) or score(NEXT, m) or score(ACTIVE, m) or score(DEAD, m)) then forget(m) end
+  if call('EXISTS', BODY, TRIES, ERROR) == 0 then return end
+  local all = spellings(member)
+  local somewhere = {}
+  for _, key in ipairs({SCHEDULED, NEXT, ACTIVE, DEAD}) do
+    for i, s in ipairs(call('ZMSCORE', key, unpack(all))) do somewhere[i] = somewhere[i] or s end
+  end
+  for i, m in ipairs(all) do
+    if not somewhere[i] then forget(m) end
   end
 end
 
@@ -156,21 +168,25 @@ local function remove(key, member) call('ZREM', key, unpack(spellings(member))) 
 
 -- Takes the dead letter of a task away, with its failures and error.
 local function drop_dead(member)
-  for _, m in ipairs(spellings(member)) do
-    if call('ZREM', DEAD, m) == 1 then forget_failures(m) end
+  local all = spellings(member)
+  for i, died in ipairs(call('ZMSCORE', DEAD, unpack(all))) do
+    if died then
+      call('ZREM', DEAD, all[i])
+      forget_failures(all[i])
+    end
   end
   tidy(member)
 end
 
 -- Makes a member a dead letter, the only one of its task.
 local function to_dead(member)
-  call('ZADD', DEAD, now, member)
-  for _, m in ipairs(priority and spellings(member) or {}) do
-    if m ~= member and call('ZREM', DEAD, m) == 1 then
-      forget_failures(m)
-      tidy(m)
-    end
+  if priority and seek(DEAD, member) ~= score(DEAD, member) then
+    local failures, text = call('HGET', TRIES, member), call('HGET', ERROR, member)
+    drop_dead(member)
+    if failures then call('HSET', TRIES, member, failures) end
+    if text then call('HSET', ERROR, member, text) end
   end
+  call('ZADD', DEAD, now, member)
 end
 
 -- Fails here, before the first write, if a key holds another type.

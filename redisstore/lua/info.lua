@@ -1,9 +1,9 @@
 -- info.lua: what get and list tell of one task.
 
 -- Appends to reply: member, due in K, due in next, lease, died, tries, error,
--- body, 1 if its run is the last. What there is not is false. A listed member is told of as it lies
--- there, and of its body only whether there is one, as 1. Returns the bytes of
--- the body.
+-- body, 1 if its run is the last. What there is not is false. A listed member
+-- is told of as it lies there, and of its body only whether there is one, as 1.
+-- Returns the bytes of the body.
 local function describe(reply, member, listed)
   local due, a = seek(SCHEDULED, member)
   local waiting, b = seek(NEXT, member)

@@ -1,11 +1,12 @@
 #!lua flags=no-writes
--- list.lua: one page of the tasks in one state, ordered by score and member.
+-- list.lua: a page, or the first part of one too long for one call, of the
+-- tasks in one state, ordered by score and member.
 -- ARGV  1 scheduled, active or dead  2 limit  3 1 for those due by now only
 --   4 score and 5 member of the last one seen, or ''
 -- Returns 0, clock, score and member of the last one if there may be more or
 --   '' and '', then per task what describe says, without its body
 
-local limit, overdue = tonumber(ARGV[2]), ARGV[3] == '1'
+local limit, overdue = math.min(tonumber(ARGV[2]), bounded(300, 100)), ARGV[3] == '1'
 
 -- Order of members as Redis has it: by bytes, whatever the locale.
 local function before(a, b)

@@ -2,7 +2,8 @@
 -- schedule.lua: put tasks into one queue, in order.
 -- ARGV  1 deadline ms (0 none)  2 channel  3 queue, then per task: member,
 --   when (+us or ms), if exists (r k e l, upper case when a body follows), body
--- Returns 0, clock, then per task a code and its due time in force:
+-- Returns 0, clock, then per task a code and its due time in force, for the
+-- first tasks if they are too many for one call:
 --   1 scheduled  2 replaced  3 kept  4 running  5 no priorities here
 --   6 body too large (due is the limit)  7 due out of bounds
 
@@ -11,7 +12,7 @@ if late(ARGV[1]) then return {LATE, clock} end
 local members, whens, modes, bodies = {}, {}, {}, {}
 local with_body = false
 local i, n = 4, 0
-while i <= #ARGV do
+while i <= #ARGV and n < bounded(500, 50) do
   n = n + 1
   members[n], whens[n], modes[n], bodies[n] = ARGV[i], ARGV[i + 1], ARGV[i + 2], false
   i = i + 3
@@ -37,7 +38,7 @@ local function look(key, count, note)
   local scores, spelled = lookup(key, members)
   for member, s in pairs(scores) do note(tasks[member], s, spelled[member]) end
 end
-local function waits(task, s, spelling) task.due, task.as = ceil(s), spelling end
+local function waits(task, s, spelling) task.due, task.as, task.had = ceil(s), spelling, true end
 look(NEXT, nexts, waits)
 look(SCHEDULED, 1, waits)
 look(ACTIVE, actives, function(task, _, spelling) task.active = spelling end)
@@ -76,10 +77,6 @@ for j = 1, n do
   if not code then
     code, in_force = (task.active and 4) or (task.due and 2) or 1, due
     if not task.write then order[#order + 1] = task end
-    if task.as and task.as ~= members[j] then
-      task.drop = task.drop or {}
-      table.insert(task.drop, task.as)
-    end
     task.due, task.as, task.body, task.write = due, members[j], bodies[j], true
     applied = applied + 1
   end
@@ -105,18 +102,21 @@ if body_count > 0 and #gone > 0 then spread('HDEL', BODY, gone) end
 if nexts > 0 then spread('ZREM', NEXT, names) end
 if deads > 0 then spread('ZREM', DEAD, names) end
 
-local function drop(spelling, task)
-  if spelling == task.as then return end
-  call('ZREM', SCHEDULED, spelling)
-  call('ZREM', NEXT, spelling)
-  call('ZREM', DEAD, spelling)
-  if not score(ACTIVE, spelling) then forget(spelling) else call('HDEL', BODY, spelling) end
+-- Takes away what lies under other spellings of a task, but for its run.
+local function drop_others(task)
+  local others, idle = {}, {}
+  for _, m in ipairs(spellings(task.as)) do
+    if m ~= task.as then others[#others + 1] = m end
+    if m ~= task.as and m ~= task.active then idle[#idle + 1] = m end
+  end
+  for _, key in ipairs({SCHEDULED, NEXT, DEAD}) do call('ZREM', key, unpack(others)) end
+  call('HDEL', BODY, unpack(others))
+  call('HDEL', TRIES, unpack(idle))
+  call('HDEL', ERROR, unpack(idle))
 end
 
 for _, task in ipairs(order) do
-  if priority then
-    for _, spelling in ipairs(spellings(task.as)) do drop(spelling, task) end
-  end
+  if priority and (task.had or deads + body_count + tries_count + error_count > 0) then drop_others(task) end
   if tries_count + error_count > 0 then
     if task.active ~= task.as then forget_failures(task.as) end
     if task.active and call('HGET', TRIES, task.active) == '-' then call('HDEL', TRIES, task.active) end

@@ -7,7 +7,8 @@
 --     a again    delay (+us); at most once: rounds, 1 if a body follows, body
 --     l release  when (+us, or due ms); at most once: as again
 --     d dead     error
--- Returns 0, clock, then per task a code and its due time in force or -1:
+-- Returns 0, clock, then per task a code and its due time in force or -1, for
+-- the first tasks if they are too many for one call:
 --   0 lease lost  1 done  2 superseded
 
 local reply, totals = {0, clock}, {}
@@ -157,7 +158,7 @@ if all_acks() then
   ack_all()
 else
   local i = 3
-  while i <= #ARGV do
+  while i <= #ARGV and #reply < 2 + 2 * bounded(200, 50) do
     local task
     task, i = read(i)
     local code = settle(task)
