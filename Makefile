@@ -22,4 +22,7 @@ kill-rounds: ## 100 rounds of killing workers and Redis under load, instead of 5
 fuzz: ## a minute of fuzzing the member grammar
 	@go test -run '^$$' -fuzz FuzzParseMember -fuzztime 1m .
 
-.PHONY: help test demo build bench kill-rounds fuzz
+mutations: ## break each rule on purpose and see that a test catches it
+	@go run ./internal/mutate
+
+.PHONY: help test demo build bench kill-rounds fuzz mutations

@@ -80,7 +80,9 @@ type Store interface {
 	// call fails only if none could be read.
 	Stats(ctx context.Context, queues ...string) ([]QueueStats, error)
 
-	// Settings returns the settings of a queue, at most a second old.
+	// Settings returns the settings of a queue, at most a second old. With
+	// ErrInvalid they are good but for one that somebody wrote and nobody can
+	// read, which has its default.
 	Settings(ctx context.Context, queue string) (Settings, error)
 
 	// SetSettings changes settings of a queue, for every process within a

@@ -129,7 +129,6 @@ func (w *Worker) register(queue, kind string, r *route) {
 		panic(fmt.Sprintf("dueq: kind %q of queue %q has a handler already", kind, queue))
 	}
 	l.routes[kind] = r
-	l.batchMax = max(l.batchMax, r.max)
 }
 
 // Run works until ctx ends, then stops gracefully: it claims no more, puts
@@ -148,13 +147,13 @@ func (w *Worker) Run(ctx context.Context) error {
 		return &FieldError{"worker", "has no handlers"}
 	}
 	for _, l := range w.lanes {
-		l.wrapHandlers(w.wrap)
+		l.setUp(w.wrap)
 	}
 	w.base, w.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	over, end := context.WithCancel(context.WithoutCancel(ctx))
 	w.over = over
 	var renewing sync.WaitGroup
-	renewing.Go(func() { w.renewLoop(over) })
+	renewing.Go(func() { w.renewLoop(over, &renewing) })
 	w.log.Info("worker started", "queues", len(w.lanes))
 	w.work(ctx)
 	err := w.stop()

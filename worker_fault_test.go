@@ -299,6 +299,28 @@ func TestWorkerSettles(t *testing.T) {
 			t.Errorf("%+v, want acked", st)
 		}
 	})
+	bubble(t, "while its lease is being renewed", func(t *testing.T) { // for the race detector
+		store, _ := newTap()
+		set(t, store, "q", dueq.SettingsPatch{"lease": "1s", "timeout": "5s"})
+		renewing := make(chan struct{}, 100)
+		store.before = func(op, _ string) error {
+			if op != "settle" {
+				return nil
+			}
+			time.Sleep(600 * time.Millisecond)
+			return unavailable(op, true)
+		}
+		store.after = func(op, _ string) error {
+			if op == "extend" {
+				renewing <- struct{}{}
+				time.Sleep(300 * time.Millisecond)
+			}
+			return nil
+		}
+		on(t, store, dueq.WorkerOptions{}, func(context.Context, *dueq.Task) error { <-renewing; return nil })
+		schedule(t, store, "q", "a", dueq.In(0))
+		pass(5 * time.Second)
+	})
 	bubble(t, "again when the answer was lost, which changes nothing", func(t *testing.T) {
 		store, _ := newTap()
 		var left atomic.Int32

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,13 +22,15 @@ type lane struct {
 	routes   map[string]*route // by kind; fixed once Run began
 	batchMax int               // largest batch of its routes
 
-	renewFailures int // in a row; only renewLoop's
+	renewing      atomic.Bool // keepTasks is under way
+	renewFailures int         // in a row; only keepTasks'
 
 	mu       sync.Mutex // guards all below
 	settings Settings
 	buffer   []*held
 	runs     map[*run]struct{}
 	mean     time.Duration // of a run, smoothed; zero before the first ended
+	batched  float64       // share of its tasks that go into batches, smoothed
 	results  []verdict     // to be settled
 	settling bool          // a goroutine is in settle
 	sending  int           // results of the call it is making
@@ -63,8 +66,15 @@ func newLane(w *Worker, queue string) *lane {
 	return &lane{w: w, queue: queue, routes: map[string]*route{}, runs: map[*run]struct{}{}, settings: DefaultSettings()}
 }
 
-func (l *lane) wrapHandlers(wrappers []func(Handler) Handler) {
+// setUp wraps the handlers and finds the largest batch. Where some routes take
+// single tasks, all tasks might be theirs.
+func (l *lane) setUp(wrappers []func(Handler) Handler) {
+	l.batched = 1
 	for _, r := range l.routes {
+		l.batchMax = max(l.batchMax, r.max)
+		if r.batch == nil {
+			l.batched = 0
+		}
 		for _, wrapper := range slices.Backward(wrappers) {
 			if r.handler != nil {
 				r.handler = wrapper(r.handler)
@@ -93,11 +103,14 @@ func (l *lane) concurrency() int {
 // mu held.
 func (l *lane) room() int {
 	slots := l.concurrency()
-	ahead := l.batchMax
+	free := slots - len(l.runs)
+	ahead := 0
+	if free > 0 {
+		ahead = int(l.batched * float64(l.batchMax))
+	}
 	if l.mean > 0 {
 		ahead = max(ahead, int(min(float64(slots)*float64(soon)/float64(l.mean), MaxItems)))
 	}
-	free := slots - len(l.runs)
 	want := free + ahead - len(l.buffer)
 	idle := free > 0 && len(l.buffer) == 0
 	if len(l.results) > 10*MaxItems || !idle && want < min(l.settings.Batch, (slots+ahead+1)/2) {
@@ -111,6 +124,13 @@ func (l *lane) accept(tasks []*held) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.buffer = append(l.buffer, tasks...)
+	for _, h := range tasks {
+		share := 0.0
+		if r := l.route(h.task.Kind); r != nil && r.batch != nil {
+			share = 1
+		}
+		l.batched += (share - l.batched) / 16
+	}
 	l.start()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -64,8 +65,9 @@ func TestWorkerKeepsLeases(t *testing.T) {
 		for _, name := range []string{"1", "2"} {
 			start(t, store, dueq.WorkerOptions{Concurrency: 1}, func(w *dueq.Worker) {
 				w.Handle("q", "", j.takes(7*time.Second, name))
-				w.HandleBatch("q", "many", 10, func(context.Context, []*dueq.Task) []error { return nil }) // so it claims ahead
+				warm(w)
 			})
+			warmUp(t, store)
 		}
 		scheduleMany(t, store, "q", 8, dueq.In(0))
 		pass(time.Second)
@@ -229,6 +231,7 @@ func TestWorkerKeepsLeases(t *testing.T) {
 			})
 		}
 	}
+	bubble(t, "over a jump of the store's clock, though the first renewals after it fail", testRenewalBeforeClaim)
 	bubble(t, "and drops what it could not keep before it starts", func(t *testing.T) {
 		store, _ := newTap()
 		set(t, store, "q", dueq.SettingsPatch{"lease": "2s", "timeout": "1m"})
@@ -245,13 +248,14 @@ func TestWorkerKeepsLeases(t *testing.T) {
 		start(t, store, opts, func(w *dueq.Worker) {
 			w.Handle("q", "", dueq.HandlerFunc(func(_ context.Context, t *dueq.Task) error {
 				defer j.begin(t, "")()
-				if t.ID == "t00000" { // a batch queue claims ahead of this
+				if t.ID == "t00000" {
 					time.Sleep(8 * time.Second)
 				}
 				return nil
 			}))
-			w.HandleBatch("q", "many", 5, func(context.Context, []*dueq.Task) []error { return nil })
+			warm(w)
 		})
+		warmUp(t, store)
 		down.Store(true)
 		scheduleMany(t, store, "q", 5, dueq.In(0))
 		pass(9 * time.Second)
@@ -299,6 +303,44 @@ func testClockJump(t *testing.T, jump time.Duration, full bool) {
 	}
 	if got := get(t, store, "q", "t00000"); got.LeaseEnds.Sub(time.Now().Add(jump)) > 31*time.Second {
 		t.Errorf("the lease ends %v from now", got.LeaseEnds.Sub(time.Now().Add(jump)))
+	}
+	pass(2 * time.Minute)
+	j.onceEach(t, 3)
+}
+
+// testRenewalBeforeClaim: as long as a renewal after a jump does not come
+// through, nothing is claimed.
+func testRenewalBeforeClaim(t *testing.T) {
+	var offset atomic.Int64
+	mem := memstore.New(memstore.Options{Now: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }})
+	store := &tap{Store: mem}
+	set(t, store, "q", dueq.SettingsPatch{"timeout": "2m", "lease": "30s"})
+	var refusals atomic.Int32
+	store.before = func(op, _ string) error {
+		if op == "extend" && refusals.Add(-1) >= 0 {
+			return unavailable(op, false)
+		}
+		return nil
+	}
+	var j journal
+	on(t, store, dueq.WorkerOptions{Concurrency: 10}, j.takes(time.Minute, ""))
+	scheduleMany(t, store, "q", 3, dueq.In(0))
+	pass(2 * time.Second)
+	refusals.Store(3)
+	offset.Store(int64(time.Hour))
+	jumped := time.Now()
+	pass(4 * time.Second)
+	after := store.log(func(c tapCall) bool { return (c.op == "extend" || c.op == "claim") && c.at.After(jumped) })
+	var seen []string
+	for _, c := range after {
+		if c.op == "extend" && c.err == nil {
+			break
+		}
+		seen = append(seen, c.op)
+	}
+	failed := slices.Index(seen, "extend")
+	if failed < 0 || len(seen) == len(after) || slices.Contains(seen[failed:], "claim") {
+		t.Errorf("after the jump the calls were %v, want no claim from the renewal that failed to the first that did not", after)
 	}
 	pass(2 * time.Minute)
 	j.onceEach(t, 3)

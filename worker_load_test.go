@@ -47,6 +47,25 @@ func TestWorkerUsesItsSlots(t *testing.T) {
 			t.Errorf("%d claims for 5,000 tasks by 100", got)
 		}
 	})
+	bubble(t, "with large claims when handlers are short", func(t *testing.T) {
+		store, _ := newTap()
+		store.before = func(string, string) error { time.Sleep(time.Millisecond); return nil }
+		var j journal
+		handler := dueq.HandlerFunc(func(_ context.Context, t *dueq.Task) error {
+			defer j.begin(t, "")()
+			time.Sleep(time.Duration(1+len(j.all())%7) * time.Millisecond) // so that they end one by one
+			return nil
+		})
+		start(t, store, dueq.WorkerOptions{Concurrency: 20}, func(w *dueq.Worker) { w.Handle("q", "", handler) })
+		scheduleMany(t, store, "q", 2000, dueq.In(time.Second))
+		pass(time.Minute)
+		j.onceEach(t, 2000)
+		got := len(store.log(func(c tapCall) bool { return c.op == "claim" && c.n > 0 }))
+		t.Logf("%d claims", got)
+		if got > 100 {
+			t.Errorf("%d claims for 2,000 tasks by 20", got)
+		}
+	})
 	bubble(t, "and no more: what it holds is what it runs", func(t *testing.T) {
 		store, _ := newTap()
 		set(t, store, "q", dueq.SettingsPatch{"timeout": "1m"})

@@ -208,7 +208,9 @@ func (w *Worker) scan(lanes []*lane, epoch time.Time) {
 // in danger.
 func (l *lane) refresh(ctx context.Context) error {
 	settings, err := l.w.store.Settings(ctx, l.queue)
-	if err != nil {
+	if errors.Is(err, ErrInvalid) {
+		l.w.failed(l.queue, "settings", err)
+	} else if err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -219,7 +221,7 @@ func (l *lane) refresh(ctx context.Context) error {
 	if !renew {
 		return nil
 	}
-	err = l.renew(ctx, true)
+	err = l.renew(ctx, l.toRenew(true))
 	if err != nil {
 		l.mu.Lock()
 		l.plan.renew = true

@@ -3,18 +3,21 @@ package dueq
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 )
 
-// renewLoop keeps the leases of running and buffered tasks until ctx ends.
-func (w *Worker) renewLoop(ctx context.Context) {
+// renewLoop keeps the leases of running and buffered tasks until ctx ends. A
+// lane whose call hangs does not hold up the others.
+func (w *Worker) renewLoop(ctx context.Context, calls *sync.WaitGroup) {
 	ticker := time.NewTicker(renewEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
 			for _, l := range w.lanes {
-				l.keep(ctx)
+				l.keep(ctx, calls)
 			}
 		case <-ctx.Done():
 			return
@@ -22,12 +25,23 @@ func (w *Worker) renewLoop(ctx context.Context) {
 	}
 }
 
-// keep renews what is due to be renewed.
-func (l *lane) keep(ctx context.Context) {
+// keep renews what is due to be renewed, unless it is at it.
+func (l *lane) keep(ctx context.Context, calls *sync.WaitGroup) {
+	tasks := l.toRenew(false)
+	if len(tasks) == 0 || l.renewing.Swap(true) {
+		return
+	}
+	calls.Go(func() {
+		defer l.renewing.Store(false)
+		l.keepTasks(ctx, tasks)
+	})
+}
+
+func (l *lane) keepTasks(ctx context.Context, tasks []*held) {
 	if l.renewFailures > 1 && !l.w.turn() {
 		return
 	}
-	err := l.renew(ctx, false)
+	err := l.renew(ctx, tasks)
 	switch {
 	case err != nil:
 		l.renewFailures++
@@ -37,29 +51,26 @@ func (l *lane) keep(ctx context.Context) {
 	}
 }
 
-// renew extends the leases that have come to half their time, or all. A
-// handler past its timeout and a second loses its lease in the end, so that
-// somebody else gets the task.
-func (l *lane) renew(ctx context.Context, all bool) error {
-	for _, tasks := range chunks(l.toRenew(all), MaxItems) {
-		if err := l.extend(ctx, tasks); err != nil {
+// renew extends the leases of tasks.
+func (l *lane) renew(ctx context.Context, tasks []*held) error {
+	for chunk := range slices.Chunk(tasks, MaxItems) {
+		if err := l.extend(ctx, chunk); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func chunks(tasks []*held, size int) [][]*held {
-	var out [][]*held
-	for ; len(tasks) > size; tasks = tasks[size:] {
-		out = append(out, tasks[:size])
-	}
-	if len(tasks) > 0 {
-		out = append(out, tasks)
-	}
-	return out
+// reserve is how much of a lease is always left: half of it, and of a short one
+// over 2 s where it has that much, since a step of the store's clock by less is
+// not told from time that passed.
+func reserve(lease time.Duration) time.Duration {
+	return max(lease/2, min(lease-500*time.Millisecond, 2500*time.Millisecond))
 }
 
+// toRenew returns the tasks whose lease is short of its reserve, or all. A
+// handler past its timeout and a second loses its lease in the end, so that
+// somebody else gets the task.
 func (l *lane) toRenew(all bool) []*held {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,16 +78,18 @@ func (l *lane) toRenew(all bool) []*held {
 	now := time.Now()
 	add := func(tasks []*held) {
 		for _, h := range tasks {
-			if !h.once && (all || h.until.Sub(now) < l.settings.Lease/2) {
+			if !h.once && (all || h.until.Sub(now) < reserve(l.settings.Lease)) {
 				out = append(out, h)
 			}
 		}
 	}
 	add(l.buffer)
+	var elapsed time.Duration
 	for r := range l.runs {
 		if len(r.tasks) == 0 {
 			continue
 		}
+		elapsed += now.Sub(r.started)
 		if now.Sub(r.started) < r.limit+overtime {
 			add(r.tasks)
 			continue
@@ -86,6 +99,7 @@ func (l *lane) toRenew(all bool) []*held {
 			l.reportOverrun(r)
 		}
 	}
+	l.mean = max(l.mean, elapsed/time.Duration(max(len(l.runs), 1))) // runs may have become slower
 	return out
 }
 

@@ -88,7 +88,7 @@ func (l *lane) settleBatch(batch []verdict) ([]verdict, error) {
 	for i, v := range batch {
 		if i < len(outcomes) && outcomes[i].Status != StatusUnknown {
 			l.settled(v, outcomes[i])
-		} else if worthAnother(v, err) {
+		} else if l.worthAnother(v, err) {
 			left = append(left, v)
 		} else {
 			l.w.log.Error("verdict not stored", "queue", l.queue, "task", v.result.Task.Lease.Member, "verdict", v.result.Verdict, "err", err)
@@ -106,7 +106,9 @@ func (l *lane) settled(v verdict, o Outcome) {
 
 // worthAnother: a verdict may be sent again while its lease may hold. What was
 // claimed at most once is sent once, since nothing tells a repetition apart.
-func worthAnother(v verdict, err error) bool {
+func (l *lane) worthAnother(v verdict, err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var call *CallError
 	if v.held.once && errors.As(err, &call) && call.MayHaveHappened {
 		return false

@@ -100,8 +100,9 @@ func TestWorkerStops(t *testing.T) {
 		var j, second journal
 		w := start(t, store, dueq.WorkerOptions{Concurrency: 1, Grace: 20 * time.Second}, func(w *dueq.Worker) {
 			w.Handle("q", "", j.takes(10*time.Second, "1"))
-			w.HandleBatch("q", "many", 10, func(context.Context, []*dueq.Task) []error { return nil }) // so it claims ahead
+			warm(w)
 		})
+		warmUp(t, store)
 		scheduleMany(t, store, "q", 5, dueq.In(0))
 		pass(time.Second)
 		if st := stats(t, store, "q"); st.Active != 5 {
@@ -290,8 +291,9 @@ func TestWorkerTellsItsObserver(t *testing.T) {
 				}
 				return nil
 			}))
-			w.HandleBatch("q", "many", 3, func(context.Context, []*dueq.Task) []error { return nil })
+			warm(w)
 		})
+		warmUp(t, store)
 		down.Store(true)
 		schedule(t, store, "q", "dead", dueq.In(time.Second))
 		schedule(t, store, "q", "slow", dueq.In(2*time.Second))

@@ -187,6 +187,20 @@ func on(t *testing.T, store dueq.Store, opts dueq.WorkerOptions, h dueq.HandlerF
 	return start(t, store, opts, func(w *dueq.Worker) { w.Handle("q", dueq.AnyKind, h) })
 }
 
+// warm registers a handler for warmUp.
+func warm(w *dueq.Worker) {
+	w.Handle("q", "warm", dueq.HandlerFunc(func(context.Context, *dueq.Task) error { return nil }))
+}
+
+// warmUp makes a worker so quick that it claims ahead.
+func warmUp(t *testing.T, store dueq.Store) {
+	t.Helper()
+	for i := range 32 {
+		scheduleKind(t, store, fmt.Sprint("w", i), "warm", dueq.In(0))
+	}
+	pass(time.Second)
+}
+
 // journal notes runs. Its note method is part of handlers.
 type journal struct {
 	mu     sync.Mutex // guards what follows

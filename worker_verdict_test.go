@@ -149,7 +149,7 @@ func TestWorkerFollowsVerdicts(t *testing.T) {
 	} {
 		bubble(t, "of a batch that "+name, func(t *testing.T) {
 			store, _ := newTap()
-			start(t, store, dueq.WorkerOptions{Concurrency: 1}, func(w *dueq.Worker) {
+			start(t, store, dueq.WorkerOptions{Concurrency: 3}, func(w *dueq.Worker) {
 				w.HandleBatch("q", "", 3, f)
 				w.Handle("q", "good", dueq.HandlerFunc(func(context.Context, *dueq.Task) error { return nil }))
 			})

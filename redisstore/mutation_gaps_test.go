@@ -228,6 +228,54 @@ func TestGaps_bodies_of_a_call_are_a_MiB(t *testing.T) {
 	}
 }
 
+// Rule 4: where a thousand tasks would keep the server from others for long,
+// they take several scripts.
+func TestGaps_calls_at_their_bound_are_several_scripts(t *testing.T) {
+	t.Parallel()
+	const n = dueq.MaxItems
+	srv := redistest.Start(t)
+	store := openStore(t, srv.URL(), redisstore.Options{Timeout: 10 * time.Second})
+	for priority, least := range map[string]int64{"off": 2, "on": 5} { // looking for all spellings costs more
+		queue := "q:" + priority
+		_, err := store.SetSettings(t.Context(), queue, dueq.SettingsPatch{"priority": priority})
+		must(t, err)
+		all := items(queue, n, past, "b")
+		var members []string
+		var targets []dueq.Target
+		for _, it := range all {
+			members = append(members, it.Task.Member())
+			targets = append(targets, dueq.Target{Member: it.Task.Member(), When: dueq.In(0)})
+		}
+		several := func(what string, call func() (int, error)) {
+			t.Helper()
+			ran := ranScripts(t, srv)
+			got, err := call()
+			must(t, err)
+			if ran = ranScripts(t, srv) - ran; got != n || ran < least {
+				t.Errorf("%s, priority %s: %d answers by %d scripts, want %d by at least %d", what, priority, got, ran, n, least)
+			}
+		}
+		done := func(outcomes []dueq.Outcome, err error) (int, error) {
+			return len(slices.DeleteFunc(outcomes, func(o dueq.Outcome) bool { return o.Status == dueq.StatusUnknown })), err
+		}
+		several("schedule", func() (int, error) { return done(store.Schedule(t.Context(), all)) })
+		several("change", func() (int, error) { return done(store.Change(t.Context(), queue, dueq.OpReschedule, targets)) })
+		several("get", func() (int, error) {
+			infos, err := store.Get(t.Context(), queue, members)
+			return len(infos), err
+		})
+		several("list", func() (int, error) {
+			page, err := store.List(t.Context(), dueq.ListQuery{Queue: queue, State: dueq.StateScheduled, Limit: n})
+			return len(page.Tasks), err
+		})
+		var results []dueq.Result
+		for _, task := range claim(t, store, queue, n).Tasks {
+			results = append(results, dueq.Result{Task: task, Verdict: dueq.VerdictRetry, Delay: time.Hour})
+		}
+		several("settle", func() (int, error) { return done(store.Settle(t.Context(), queue, results)) })
+	}
+}
+
 // Rule 5: other processes need not wait for the next read of versions.
 func TestGaps_changed_settings_are_published(t *testing.T) {
 	t.Parallel()
@@ -306,4 +354,22 @@ func TestGaps_delivery_numbers_differ_after_the_counter_is_lost_and_wrap(t *test
 	next("after the counter was lost", 500001)
 	must(t, raw.HSet(t.Context(), keys[keyStats], "number", 999_999).Err())
 	next("after the last number", 0)
+}
+
+// Rule 10: who is late only by a clock that jumped is served all the same.
+func TestGaps_the_first_call_after_a_jump_of_the_clock_is_made(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t, redistest.WithClock(time.UnixMilli(1_800_000_000_000)))
+	store := openStore(t, srv.URL(), redisstore.Options{Timeout: 5 * time.Second})
+	scheduleAll(t, store, []dueq.Item{item("q", "held", past)})
+	held := claim(t, store, "q", 1).Tasks[0]
+	for name, call := range timedCalls("q", held) {
+		srv.Advance(time.Hour)
+		if err := call(t.Context(), store); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	srv.Advance(time.Hour)
+	_, err := store.SetSettings(t.Context(), "q", dueq.SettingsPatch{"batch": "7"})
+	must(t, err)
 }

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,18 +28,20 @@ func (s *Store) Schedule(ctx context.Context, items []dueq.Item) ([]dueq.Outcome
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
+	var failure error
 	for len(good) > 0 {
 		round, left := s.batches(items, good)
-		if err := s.scheduleBatches(ctx, items, round, outcomes); err != nil {
-			return outcomes, err
+		failed := map[string]bool{} // queues
+		if err := s.scheduleBatches(ctx, items, round, outcomes, failed); failure == nil {
+			failure = err
 		}
 		for _, b := range round {
 			left = append(left, b.items...) // what was too much for one call
 		}
-		slices.Sort(left)
-		good = left
+		good = slices.DeleteFunc(left, func(i int) bool { return failed[items[i].Queue] })
+		slices.Sort(good)
 	}
-	return outcomes, nil
+	return outcomes, failure
 }
 
 // perCall is how many items Schedule sends to a queue at once.
@@ -136,8 +139,9 @@ func delayArg(d time.Duration) string {
 	return "+" + itoa(us)
 }
 
-func (s *Store) scheduleBatches(ctx context.Context, items []dueq.Item, rounds []*batch, outcomes []dueq.Outcome) error {
-	var failure error
+// scheduleBatches makes one round trip. It returns the first error and notes
+// the queues that failed; they do not keep the others.
+func (s *Store) scheduleBatches(ctx context.Context, items []dueq.Item, rounds []*batch, outcomes []dueq.Outcome, failed map[string]bool) (failure error) {
 	for try := 0; len(rounds) > 0; try++ {
 		ins := make([]*invocation, len(rounds))
 		for i, b := range rounds {
@@ -153,8 +157,9 @@ func (s *Store) scheduleBatches(ctx context.Context, items []dueq.Item, rounds [
 				scheduled(b, items, reply[2:], outcomes)
 			case errors.Is(err, errLate) && try == 0 && ctx.Err() == nil:
 				late = append(late, b)
-			case failure == nil:
-				failure = err
+			default:
+				failed[b.in.keys.queue] = true
+				failure = cmp.Or(failure, err)
 			}
 		}
 		rounds = late

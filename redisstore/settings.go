@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"sync"
 	"time"
@@ -29,6 +30,7 @@ type settingsCache struct {
 
 type cachedSettings struct {
 	settings dueq.Settings
+	err      error // what could not be read of them
 	readAt   time.Time
 }
 
@@ -55,21 +57,20 @@ func (c *settingsCache) sawVersions(fields map[string]string) {
 	c.mu.Unlock()
 }
 
-func (c *settingsCache) get(queue string) (dueq.Settings, bool) {
+func (c *settingsCache) get(queue string) (cached cachedSettings, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cached, ok := c.queues[queue]
-	fresh := ok && cached.settings.Version == c.versions[queue] && time.Since(cached.readAt) < settingsAge
-	return cached.settings, fresh
+	return cached, ok && cached.settings.Version == c.versions[queue] && time.Since(cached.readAt) < settingsAge
 }
 
-func (c *settingsCache) put(queue string, s dueq.Settings) {
+func (c *settingsCache) put(queue string, s dueq.Settings, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.queues == nil {
 		c.queues = map[string]cachedSettings{}
 	}
-	c.queues[queue] = cachedSettings{s, time.Now()}
+	c.queues[queue] = cachedSettings{s, err, time.Now()}
 }
 
 // Settings implements dueq.Store.
@@ -92,7 +93,7 @@ func (s *Store) Settings(ctx context.Context, queue string) (dueq.Settings, erro
 		}
 	}
 	if known, ok := s.settings.get(queue); ok {
-		return known, nil
+		return known.settings, known.err
 	}
 	return s.readSettings(ctx, queue)
 }
@@ -119,12 +120,17 @@ func (s *Store) readSettings(ctx context.Context, queue string) (dueq.Settings, 
 	if err != nil {
 		return dueq.Settings{}, s.wrap(ctx, "settings", k, err)
 	}
-	settings, err := dueq.DecodeSettings(fields.Val())
+	return s.decode(queue, fields.Val())
+}
+
+// decode reads settings and remembers them, together with what is wrong.
+func (s *Store) decode(queue string, fields map[string]string) (dueq.Settings, error) {
+	settings, err := dueq.DecodeSettings(fields)
 	if err != nil {
-		return settings, &dueq.CallError{Op: "settings", Queue: queue, Err: err}
+		err = &dueq.CallError{Op: "settings", Queue: queue, Err: err}
 	}
-	s.settings.put(queue, settings)
-	return settings, nil
+	s.settings.put(queue, settings, err)
+	return settings, err
 }
 
 // SetSettings implements dueq.Store.
@@ -134,26 +140,30 @@ func (s *Store) SetSettings(ctx context.Context, queue string, patch dueq.Settin
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	old, err := s.readSettings(ctx, queue)
-	if err != nil {
-		return dueq.Settings{}, err
+	for {
+		old, err := s.readSettings(ctx, queue)
+		if err != nil && !errors.Is(err, dueq.ErrInvalid) { // what is invalid may be what is to be mended
+			return dueq.Settings{}, err
+		}
+		if len(patch) == 0 {
+			return old, nil
+		}
+		next, err := old.With(patch)
+		if err != nil {
+			return dueq.Settings{}, err
+		}
+		args := []any{old.Version}
+		for field, value := range next.Encode(patch) {
+			args = append(args, field, value)
+		}
+		reply, err := s.timed(ctx, "settings", settingsScript, queue, args...)
+		if err != nil {
+			return dueq.Settings{}, err
+		}
+		if reply[0].(int64) == 0 {
+			return s.announce(ctx, queue, reply[2:])
+		}
 	}
-	if len(patch) == 0 {
-		return old, nil
-	}
-	next, err := old.With(patch)
-	if err != nil {
-		return dueq.Settings{}, err
-	}
-	var args []any
-	for field, value := range next.Encode(patch) {
-		args = append(args, field, value)
-	}
-	reply, err := s.timed(ctx, "settings", settingsScript, queue, args...)
-	if err != nil {
-		return dueq.Settings{}, err
-	}
-	return s.announce(ctx, queue, reply[2:])
 }
 
 // announce tells every process that a queue's settings changed.
@@ -162,20 +172,16 @@ func (s *Store) announce(ctx context.Context, queue string, reply []any) (dueq.S
 	for i := 0; i+1 < len(reply); i += 2 {
 		fields[reply[i].(string)] = reply[i+1].(string)
 	}
-	settings, err := dueq.DecodeSettings(fields)
-	if err != nil {
-		return settings, err
-	}
+	settings, unread := s.decode(queue, fields)
 	version := redis.NewIntCmd(ctx, "hset", s.versionsKey(), queue, settings.Version)
 	cmds := []redis.Cmder{version, redis.NewIntCmd(ctx, "publish", s.wakeChannel(), "0 "+queue)}
-	err = s.send(ctx, cmds)
+	err := s.send(ctx, cmds)
 	if err == nil {
 		err = version.Err()
 	}
 	s.settings.expire()
-	s.settings.put(queue, settings)
 	if err != nil {
 		return settings, s.wrap(ctx, "settings", s.keysOf(queue), err)
 	}
-	return settings, nil
+	return settings, unread
 }

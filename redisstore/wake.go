@@ -15,6 +15,7 @@ const (
 	wakeBuffer = 256              // hints waiting for a slow reader; more are dropped
 	wakeIdle   = 15 * time.Second // silence after which the connection is tried
 	wakeRetry  = time.Second      // between attempts to subscribe
+	wakeDenied = time.Minute      // … for who has no right to
 )
 
 // Wake implements dueq.Store. Without the right to subscribe no hint ever
@@ -46,12 +47,12 @@ func (s *Store) Wake(ctx context.Context) (<-chan dueq.Hint, error) {
 // subscribe listens until ctx ends, over as many connections as it takes.
 func (s *Store) subscribe(ctx context.Context, hints chan<- dueq.Hint) {
 	for ctx.Err() == nil {
-		err := s.listen(ctx, hints)
-		if err != nil && redis.HasErrorPrefix(err, "NOPERM") {
-			return
+		wait := wakeRetry
+		if err := s.listen(ctx, hints); err != nil && redis.HasErrorPrefix(err, "NOPERM") {
+			wait = wakeDenied
 		}
 		select {
-		case <-time.After(wakeRetry):
+		case <-time.After(wait):
 		case <-ctx.Done():
 		}
 	}

@@ -24,6 +24,7 @@ func claimTests() []test {
 		{"a paused queue hands out nothing and keeps its house", paused},
 		{"a lease is the setting or what is asked for, within bounds", leaseBounds},
 		{"a task that runs is parked, not run beside itself", neverBeside},
+		{"what is parked stays there while the run goes on, whatever a claim may take", staysParked},
 		{"a claim of a dead letter that was ZADDed drops the dead letter", claimDead},
 		{"dead letters past dead_keep go, a hundred a claim", deadKeep},
 		{"a dead letter beside a schedule is trimmed without its body", trimBeside},
@@ -278,6 +279,23 @@ func neverBeside(q *queue) {
 	same(q, "again", info.Again, true)
 	q.end(task, dueq.VerdictAck, 0, "", dueq.StatusSuperseded)
 	same(q, "body of the next run", string(q.one(0).Body), "more 2")
+}
+
+func staysParked(q *queue) {
+	q.align(0)
+	q.put("x", dueq.In(0))
+	task := q.one(time.Hour)
+	q.put("x", dueq.In(0))
+	q.none()
+	for range 2 {
+		c := q.claim(0, 0) // of a worker that has no room
+		same(q, "places", placesOf(q.dump(), "x"), "A+N")
+		same(q, "wait", c.Wait, time.Hour)
+	}
+	q.set("paused", "on")
+	same(q, "wait while paused", q.none().Wait, time.Hour)
+	same(q, "places while paused", placesOf(q.dump(), "x"), "A+N")
+	q.end(task, dueq.VerdictAck, 0, "", dueq.StatusSuperseded)
 }
 
 func claimDead(q *queue) {

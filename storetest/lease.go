@@ -16,6 +16,7 @@ func leaseTests() []test {
 		{"an extension out of bounds is refused", extendBounds},
 		{"the old holder can do nothing to the new holder's lease", oldHolder},
 		{"a lease that ended can still be settled until somebody takes it back", settlePastEnd},
+		{"the ack of an earlier delivery does not end the next one", staleAck},
 		{"deliveries have different tokens", distinctTokens},
 		{"a lease that ended is a failure, at once due the first time", endedIsFailure},
 		{"a task whose lease ends every time ends among the dead", endsDead},
@@ -150,6 +151,21 @@ func settlePastEnd(q *queue) {
 		q.end(task, v, time.Hour, "e", dueq.StatusDone)
 	}
 	same(q, "ended in total", q.stats().Totals.Ended, 0)
+}
+
+// staleAck has nothing beside the run: a store may have a short way for that.
+func staleAck(q *queue) {
+	q.put("x", dueq.In(0))
+	a := q.one(time.Hour)
+	q.end(a, dueq.VerdictRelease, 0, "", dueq.StatusDone)
+	b := q.one(time.Hour)
+	before := q.dump().String()
+	q.end(a, dueq.VerdictAck, 0, "", dueq.StatusLeaseLost)
+	same(q, "after the stale ack", q.dump().String(), before)
+	for i, o := range q.settle(dueq.Result{Task: a}, dueq.Result{Task: b}, dueq.Result{Task: b}) {
+		q.status(fmt.Sprint("ack ", i), o, []dueq.Status{dueq.StatusLeaseLost, dueq.StatusDone, dueq.StatusLeaseLost}[i])
+	}
+	same(q, "acked in total", q.stats().Totals.Acked, 1)
 }
 
 func distinctTokens(q *queue) {

@@ -14,6 +14,7 @@ func scheduleTests() []test {
 		{"an instant is due to the millisecond, rounded up", exactInstants},
 		{"times out of bounds are refused and nothing is stored", refusedTimes},
 		{"the same member twice in one call is applied in order", sameMemberTwice},
+		{"a fraction that was ZADDed is compared as the millisecond after it", comparedFractions},
 		{"a bad item fails alone", badItemAlone},
 		{"a call takes a thousand items of several queues", thousandItems},
 		{"a task without a body is one entry and nothing else", oneEntry},
@@ -120,6 +121,20 @@ func sameMemberTwice(q *queue) {
 		sameTime(q, fmt.Sprint("due after item ", i), o.Due, q.Now().Add(steps[i].due))
 	}
 	same(q, "body", string(q.get("x").Body), "g")
+}
+
+func comparedFractions(q *queue) {
+	at := dueq.At(q.Now().Add(time.Hour))
+	for mode, m := range map[dueq.IfExists]string{dueq.Earlier: "earlier", dueq.Later: "later"} {
+		due := q.inMilli(time.Hour) - 0.5
+		q.add(m, due)
+		item := q.item(m, at, "body")
+		item.IfExists = mode
+		o := q.schedule(item)[0]
+		q.status(m, o, dueq.StatusKept)
+		same(q, m+": due in the outcome", score(o.Due), due+0.5)
+		same(q, m+": what lies there", q.dump().Scheduled[m], due)
+	}
 }
 
 func badItemAlone(q *queue) {

@@ -18,6 +18,7 @@ func settleTests() []test {
 		{"an error is cut to 1 KiB", errorCut},
 		{"again starts failures anew and adds a round", againRounds},
 		{"release charges nothing and keeps the due time", releaseKeeps},
+		{"the ack of a task that is scheduled again says so, with nothing beside it", plainSuperseded},
 		{"a delivery is settled once", settledOnce},
 		{"a batch of a thousand mixed verdicts is settled one by one", mixedBatch},
 		{"one bad lease among good ones fails alone", oneBadLease},
@@ -187,6 +188,22 @@ func releaseKeeps(q *queue) {
 	q.Advance(5 * time.Second)
 	same(q, "attempt", q.one(0).Attempt, 2)
 	same(q, "released in total", q.stats().Totals.Released, 11)
+}
+
+// plainSuperseded has no side data: a store may have a short way for that.
+func plainSuperseded(q *queue) {
+	q.put("x", dueq.In(0))
+	q.put("y", dueq.In(0))
+	c := q.claim(2, time.Hour)
+	q.length("tasks", len(c.Tasks), 2)
+	again := q.put("y", dueq.In(time.Minute)).Due
+	got := q.settle(dueq.Result{Task: c.Tasks[0]}, dueq.Result{Task: c.Tasks[1]})
+	q.status("ack of x", got[0], dueq.StatusDone)
+	q.status("ack of y", got[1], dueq.StatusSuperseded)
+	sameTime(q, "due of y", got[1].Due, again)
+	totals := q.stats().Totals
+	same(q, "acked in total", totals.Acked, 1)
+	same(q, "superseded in total", totals.Superseded, 1)
 }
 
 func settledOnce(q *queue) {

@@ -11,6 +11,7 @@ func wakeTests() []test {
 	return []test{
 		{"a hint comes when a task becomes the earliest, none when it does not", wakeEarliest},
 		{"whatever brings a new earliest task is hinted at", wakeAll},
+		{"a hint of the last due time there is is exact", wakeFar},
 		{"the hints end with the context", wakeEnds},
 	}
 }
@@ -115,6 +116,13 @@ func wakeAll(q *queue) {
 	q.none()
 	q.end(task, dueq.VerdictAck, 0, "", dueq.StatusSuperseded)
 	q.expect("the end of a run that is scheduled again", hints, due)
+}
+
+func wakeFar(q *queue) {
+	hints := q.hints()
+	last := time.UnixMilli(dueq.MaxDueMilli)
+	q.put("x", dueq.At(last))
+	q.expect("the only task", hints, last)
 }
 
 func wakeEnds(q *queue) {

@@ -56,6 +56,12 @@ func (c *command) Handle(ctx context.Context, t *dueq.Task) error {
 	cmd.Stderr = io.MultiWriter(c.stderr, kept)
 	cmd.WaitDelay = killAfter
 	ownGroup(cmd)
+	told := false // to end; Wait returns after Cancel did
+	tell := cmd.Cancel
+	cmd.Cancel = func() error {
+		told = true
+		return tell()
+	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("command did not start: %w", err)
 	}
@@ -65,7 +71,10 @@ func (c *command) Handle(ctx context.Context, t *dueq.Task) error {
 		killGroup(cmd.Process.Pid) // what its children left running
 	}
 	c.forget(cmd.Process.Pid)
-	return c.verdict(ctx, cmd, err, kept.String())
+	if told {
+		return c.verdict(cmd, err, kept.String(), context.Cause(ctx))
+	}
+	return c.verdict(cmd, err, kept.String(), nil)
 }
 
 func taskEnv(t *dueq.Task) []string {
@@ -79,11 +88,11 @@ func taskEnv(t *dueq.Task) []string {
 	}
 }
 
-// verdict reads the exit code. Success after the context ended does not count:
-// it may be the end that SIGTERM asked for.
-func (c *command) verdict(ctx context.Context, cmd *exec.Cmd, err error, stderr string) error {
+// verdict reads the exit code. Success of a command that was told to end, for
+// the cause given, does not count: it may be the end that SIGTERM asked for.
+func (c *command) verdict(cmd *exec.Cmd, err error, stderr string, told error) error {
 	code := cmd.ProcessState.ExitCode()
-	if err == nil || code == 0 && ctx.Err() == nil {
+	if err == nil || code == 0 && told == nil {
 		return nil // an error beside code 0 is about what it left open
 	}
 	if code == exitAgain {
@@ -93,8 +102,8 @@ func (c *command) verdict(ctx context.Context, cmd *exec.Cmd, err error, stderr 
 	if text == "" {
 		text = cmd.ProcessState.String()
 	}
-	if ctx.Err() != nil {
-		text = context.Cause(ctx).Error() + ": " + text
+	if told != nil {
+		text = told.Error() + ": " + text
 	}
 	if code == exitDead {
 		return dueq.Dead(errors.New(text))

@@ -115,6 +115,16 @@ func TestWorkCommand(t *testing.T) {
 			eventually(t, func() bool { return c.stats(t, "h").Totals.Acked == 1 })
 			w.stop().must(t, 0)
 		})
+		t.Run("nor makes a command fail that ended in time", func(t *testing.T) {
+			c.run(t, "", "settings", "h2", "set", "timeout=2s").must(t, 0)
+			w := c.work(t, "h2", "--", "sh", "-c", "sleep 0.5; sleep 600 & exit 0") // waited for until after the timeout
+			c.scheduleBody(t, "h2", "m", "x")
+			eventually(t, func() bool { s := c.stats(t, "h2").Totals; return s.Acked+s.Retried == 1 })
+			w.stop().must(t, 0)
+			if got := c.stats(t, "h2").Totals; got.Acked != 1 {
+				t.Errorf("got %+v, want one acked", got)
+			}
+		})
 		t.Run("several queues, each with its concurrency", func(t *testing.T) {
 			w := c.work(t, "i", "j", "--concurrency", "1", "--", "sh", "-c", `echo "$DUEQ_QUEUE"`)
 			c.scheduleBody(t, "i", "m", "x")

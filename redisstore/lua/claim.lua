@@ -11,15 +11,15 @@ local channel, queue, max = ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 local s = call('HMGET', SETTINGS, 'delivery', 'max_late_ms', 'dead_keep_ms', 'paused', 'lease_ms', 'lease_max_ms')
 local once, paused = s[1] == 'at_most_once', s[4] == '1'
-local max_late, dead_keep = tonumber(s[2] or 0), tonumber(s[3] or 604800000)
-local lease, lease_max = tonumber(ARGV[5]), tonumber(s[6] or 86400000)
-if lease == 0 then lease = tonumber(s[5] or 30000) * 1000 end
+local max_late, dead_keep = number_or(s[2], 0), number_or(s[3], 604800000)
+local lease, lease_max = tonumber(ARGV[5]), number_or(s[6], 86400000)
+if lease == 0 then lease = number_or(s[5], 30000) * 1000 end
 if lease < 1000000 or lease > lease_max * 1000 then return {2, clock, lease_max} end
 
 local st = call('HMGET', STATS, 'last', 'grace', 'number', 'claimed', 'ended', 'refused', 'trimmed')
-local last, grace = tonumber(st[1]), tonumber(st[2] or 0)
-local number, claimed = tonumber(st[3] or now_us), tonumber(st[4] or 0)
-local ended, refused, trimmed = tonumber(st[5] or 0), tonumber(st[6] or 0), tonumber(st[7] or 0)
+local last, grace = number_or(st[1], nil), number_or(st[2], 0)
+local number, claimed = number_or(st[3], now_us), number_or(st[4], 0)
+local ended, refused, trimmed = number_or(st[5], 0), number_or(st[6], 0), number_or(st[7], 0)
 local body_count, tries_count, error_count = side_data()
 local before = head()
 local deads, nexts = call('ZCARD', DEAD), call('ZCARD', NEXT)
@@ -163,16 +163,17 @@ if #members > 0 and (priority or once or reasons) then
   end
 end
 
--- One claim carries at most 1 MiB of bodies, and at least one task.
+-- One claim carries at most 1 MiB of bodies, and at least one task. Sizes are
+-- asked for first: to read a hundred large bodies takes a second.
 local bodies = false
 local processed = #members
-if body_count > 0 and #members > 0 then
+if body_count > 0 then
   local size = 0
-  for i, body in ipairs(call('HMGET', BODY, unpack(members))) do
-    local skipped = (reasons and reasons[members[i]]) or (active and active[members[i]])
-    if body and not skipped then
-      size = size + #body
-      if size > 1048576 and size > #body then
+  for i, member in ipairs(members) do
+    if not (reasons and reasons[member] or active and active[member]) then
+      local length = call('HSTRLEN', BODY, member)
+      size = size + length
+      if size > 1048576 and size > length then
         processed = i - 1
         break
       end

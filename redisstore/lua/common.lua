@@ -30,6 +30,10 @@ local function due_of(text)
   return tonumber(text)
 end
 
+-- Reads a setting or a counter; one that somebody wrote and that is no number
+-- counts as not set.
+local function number_or(text, default) return text and tonumber(text) or default end
+
 local function late(deadline)
   return deadline ~= '0' and now > tonumber(deadline)
 end

@@ -6,7 +6,7 @@
 
 if late(ARGV[1]) then return {LATE, clock} end
 local lease = tonumber(ARGV[2])
-local lease_max = tonumber(call('HGET', SETTINGS, 'lease_max_ms') or 86400000)
+local lease_max = number_or(call('HGET', SETTINGS, 'lease_max_ms'), 86400000)
 if lease > lease_max * 1000 then return {2, clock, lease_max} end
 
 local ends = ceil((clock + lease) / 1000000)

@@ -32,7 +32,7 @@ end
 
 local function page(key)
   local from = start(key)
-  return call('ZRANGE', key, from, from + limit, 'WITHSCORES')
+  return call('ZRANGE', key, from, from + limit, 'WITHSCORES'), from
 end
 
 -- Merges two pages, which are in order, into one.
@@ -52,9 +52,14 @@ end
 
 -- What waits behind its own run and is scheduled once more is listed once.
 local function waiting()
-  local out, entries = {}, page(NEXT)
-  for i = 1, #entries, 2 do
-    if not score(SCHEDULED, entries[i]) then out[#out + 1], out[#out + 2] = entries[i], entries[i + 1] end
+  local out = {}
+  local entries, from = page(NEXT)
+  while #entries > 0 and #out <= 2 * limit do
+    for i = 1, #entries, 2 do
+      if not score(SCHEDULED, entries[i]) then out[#out + 1], out[#out + 2] = entries[i], entries[i + 1] end
+    end
+    from = from + #entries / 2
+    entries = call('ZRANGE', NEXT, from, from + limit, 'WITHSCORES')
   end
   return out
 end
@@ -65,7 +70,7 @@ if ARGV[1] == 'active' then
 elseif ARGV[1] == 'dead' then
   entries = page(DEAD)
 else
-  entries = merge(page(SCHEDULED), waiting())
+  entries = merge((page(SCHEDULED)), waiting())
 end
 
 local reply = {0, clock, '', ''}

@@ -6,8 +6,8 @@ local function retry_policy()
   if policy then return policy end
   local s = call('HMGET', SETTINGS, 'retries', 'retry_first_ms', 'retry_factor', 'retry_cap_ms', 'retry_jitter_percent')
   policy = {
-    retries = tonumber(s[1] or 3), first = tonumber(s[2] or 5000), factor = tonumber(s[3] or 2),
-    cap = tonumber(s[4] or 3600000), jitter = tonumber(s[5] or 10) / 100,
+    retries = number_or(s[1], 3), first = number_or(s[2], 5000), factor = number_or(s[3], 2),
+    cap = number_or(s[4], 3600000), jitter = number_or(s[5], 10) / 100,
   }
   math.randomseed(clock % 2147483647)
   return policy

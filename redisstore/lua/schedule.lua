@@ -22,7 +22,7 @@ while i <= #ARGV and n < bounded(500, 50) do
   end
 end
 
-local body_max = with_body and tonumber(call('HGET', SETTINGS, 'body_max') or 65536)
+local body_max = with_body and number_or(call('HGET', SETTINGS, 'body_max'), 65536)
 local body_count, tries_count, error_count = side_data()
 local nexts, deads, actives = call('ZCARD', NEXT), call('ZCARD', DEAD), call('ZCARD', ACTIVE)
 local before = head()

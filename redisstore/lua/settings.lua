@@ -1,10 +1,13 @@
 #!lua
--- settings.lua: change settings of one queue and raise their version.
--- ARGV  1 deadline ms (0 none), then field, value, … ('' takes a field away)
--- Returns 0, clock, then all fields and values
+-- settings.lua: change settings of one queue, as they were when the caller
+-- checked the change against them, and raise their version.
+-- ARGV  1 deadline ms (0 none)  2 their version then, 0 if never changed, then
+--   field, value, … ('' takes a field away)
+-- Returns 0, clock, then all fields and values; 2, clock if they have changed
 
 if late(ARGV[1]) then return {LATE, clock} end
-for i = 2, #ARGV, 2 do
+if number_or(call('HGET', SETTINGS, 'version'), 0) ~= tonumber(ARGV[2]) then return {2, clock} end
+for i = 3, #ARGV, 2 do
   if ARGV[i + 1] == '' then
     call('HDEL', SETTINGS, ARGV[i])
   else

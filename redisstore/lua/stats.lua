@@ -16,5 +16,5 @@ local reply = {
   call('HGET', SETTINGS, 'paused') == '1' and 1 or 0,
   call('HGET', STATS, 'last'),
 }
-for i, total in ipairs(call('HMGET', STATS, unpack(ARGV))) do reply[10 + i] = tonumber(total or 0) end
+for i, total in ipairs(call('HMGET', STATS, unpack(ARGV))) do reply[10 + i] = number_or(total, 0) end
 return reply
