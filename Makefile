@@ -19,8 +19,10 @@ bench: ## measure the store that DUEQ_STORE names, for example redis://127.0.0.1
 kill-rounds: ## 100 rounds of killing workers and Redis under load, instead of 5
 	@DUEQ_KILL_ROUNDS=100 go test -run Kill -v -timeout 60m ./redisstore
 
-fuzz: ## a minute of fuzzing the member grammar
+fuzz: ## a minute each of fuzzing the member grammar, CSV and NDJSON
 	@go test -run '^$$' -fuzz FuzzParseMember -fuzztime 1m .
+	@go test -run '^$$' -fuzz FuzzCSV -fuzztime 1m ./internal/bulk
+	@go test -run '^$$' -fuzz FuzzNDJSON -fuzztime 1m ./internal/bulk
 
 mutations: ## break each rule on purpose and see that a test catches it
 	@go run ./internal/mutate
