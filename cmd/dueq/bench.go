@@ -44,7 +44,7 @@ func (a *app) bench() *cobra.Command {
 		Example: `  dueq bench --store redis://127.0.0.1:6379
   dueq bench precision --rate 1000 --seconds 10 --store memory:`,
 		ValidArgs: benchWorks,
-		Args:      atLeast(),
+		Args:      cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if plan.works = args; len(args) == 0 {
 				plan.works = benchWorks

@@ -507,3 +507,9 @@ func TestCompletion(t *testing.T) {
 		})
 	}
 }
+
+func TestBenchTakesNames(t *testing.T) {
+	c := onMemory(t)
+	c.run(t, "", "bench", "schedule", "--tasks", "10").must(t, 0).has(t, "schedule  10")
+	c.run(t, "", "bench", "nosuch").must(t, 2).says(t, `work "nosuch" is not one of schedule, drain, precision`)
+}
