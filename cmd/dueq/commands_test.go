@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dueq/dueq"
+	"github.com/spf13/cobra"
 )
 
 const (
@@ -68,7 +69,7 @@ func TestUsage(t *testing.T) {
 		"dead bury":                                 `unknown command "bury" (see dueq dead --help)`,
 		"dead list":                                 `QUEUE is missing`,
 		"dead requeue":                              `QUEUE is missing`,
-		"dead requeue q":                            `give one of MEMBER…, --all and --error, not 0 of them`,
+		"dead requeue q":                            `give one of MEMBER…, --all and --error or --kind, not 0 of them`,
 		"dead delete q m --all":                     `not 2 of them`,
 		"dead delete q --all --error x":             `not 2 of them`,
 		"dead delete q --error=":                    `--error is empty`,
@@ -93,6 +94,25 @@ func TestUsage(t *testing.T) {
 		"work q --for -1s":                          `for "-1s" is not more than zero`,
 		"work q --log-level loud":                   `log-level "loud" is not one of debug, info, warn, error`,
 		"work q --log-format xml":                   `log-format "xml" is not one of text, json`,
+		"list q --all --limit 5":                    `[all limit]`,
+		"list q --kind p1":                          `kind looks like a priority`,
+		"stats --interval 5s":                       `--interval goes with --watch`,
+		"stats --watch --interval 1ms":              `interval "1ms" is under 100ms`,
+		"dead requeue q --all --rate 0":             `rate "0" is not 1/s to 1000000/s`,
+		"dead requeue q --all --rate 5/m":           `rate "5/m"`,
+		"dead delete q --all --kind k":              `not 2 of them`,
+		"move q":                                    `DEST is missing`,
+		"move q r":                                  `MEMBER is missing, or --all`,
+		"move q q --all":                            `DEST is QUEUE itself, q`,
+		"move q a/b --all":                          `queue "a/b"`,
+		"move q r m --all":                          `give MEMBER… or --all, not both`,
+		"move q r m --if-exists new":                `if_exists "new"`,
+		"drain":                                     `QUEUE is missing`,
+		"drain q --timeout 0s":                      `timeout "0s" is not more than zero`,
+		"delete q":                                  `--yes is needed where there is no terminal to ask on`,
+		"delete q m --yes":                          `unexpected argument "m"`,
+		"delete q --state active --yes":             `state "active" is not one of scheduled, dead, all`,
+		"delete q --error= --yes":                   `error is empty; without it all tasks are meant`,
 		"version now":                               `unexpected argument "now"`,
 		"completion tcsh":                           `unknown command "tcsh"`,
 		"help nosuch":                               `unknown command "nosuch"`,
@@ -158,6 +178,21 @@ func TestHelp(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestHelpHasExamples(t *testing.T) {
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			if sub.Name() != "help" && sub.Name() != "completion" {
+				check(sub)
+			}
+		}
+		if !cmd.HasSubCommands() && (!strings.Contains(cmd.Example, "  "+strings.TrimSuffix(cmd.CommandPath(), " ")) || cmd.Short == "") {
+			t.Errorf("the help of %s has no example of it", cmd.CommandPath())
+		}
+	}
+	check((&app{}).root())
 }
 
 func TestSchedule(t *testing.T) {
@@ -368,6 +403,37 @@ func TestList(t *testing.T) {
 				t.Errorf("got %v, want %v", got, want)
 			}
 		})
+		t.Run("all pages to the end, as one list", func(t *testing.T) {
+			one := c.run(t, "", "list", "q", "-o", "json").must(t, 0)
+			all := c.run(t, "", "list", "q", "--all", "-o", "json").must(t, 0)
+			if all.stdout != one.stdout || all.stderr != "" {
+				t.Errorf("got %s%s\nwant %s", all.stdout, all.stderr, one.stdout)
+			}
+			if r := c.run(t, "", "list", "q", "--all").must(t, 0); strings.Count(r.stdout, "\n") != 7 || strings.Count(r.stdout, "MEMBER") != 1 {
+				t.Errorf("got %s", r.stdout)
+			}
+			empty := c.run(t, "", "list", "nosuch", "-o", "json").must(t, 0).stdout
+			if r := c.run(t, "", "list", "nosuch", "--all", "-o", "json").must(t, 0); r.stdout != empty {
+				t.Errorf("got %s\nwant %s", r.stdout, empty)
+			}
+			var items []dueq.Item
+			for i := range 2500 {
+				items = append(items, dueq.Item{Queue: "long", Task: dueq.Task{ID: fmt.Sprintf("m%d", i), Kind: fmt.Sprint("k", i%2)}, When: farWhen})
+			}
+			if _, err := dueq.NewClient(c.store, dueq.ClientOptions{}).ScheduleAll(t.Context(), items); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(c.run(t, "", "list", "long", "--all", "-o", "json").must(t, 0).object(t)["tasks"].([]any)); n != 2500 {
+				t.Errorf("%d tasks, want 2500", n)
+			}
+			r := c.run(t, "", "list", "long", "--limit", "700", "--kind", "k1", "-o", "json").must(t, 0)
+			if n := len(membersOf(t, r, "tasks")); n != 700 || strings.Contains(r.stdout, `"k0"`) {
+				t.Errorf("%d tasks, want 700 of k1", n)
+			}
+			if r := c.run(t, "", "list", "long", "--kind=", "--all").must(t, 0); strings.Count(r.stdout, "\n") != 1 {
+				t.Errorf("got %s", r.stdout)
+			}
+		})
 		t.Run("filters by state", func(t *testing.T) {
 			c.die(t, "r", "boom", "d1")
 			c.schedule(t, "r", "a1", dueq.In(0))
@@ -480,22 +546,40 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+func TestCompletionOfValues(t *testing.T) {
+	c := onMemory(t)
+	for text, want := range map[string]string{
+		"delivery=": "delivery=at_least_once\ndelivery=at_most_once\ndelivery=default\n:4\n",
+		"retries=":  "retries=default\n:4\n",
+		"nosuch=":   ":4\n",
+	} {
+		if r := c.run(t, "", "__complete", "settings", "q", "set", text).must(t, 0); r.stdout != want {
+			t.Errorf("%s: got %s", text, r.stdout)
+		}
+	}
+}
+
 func TestCompletion(t *testing.T) {
 	c := onMemory(t)
 	c.schedule(t, "order:close", "m", farWhen)
 	c.schedule(t, "sms:send", "m", farWhen)
 	for line, want := range map[string][]string{
-		"list":                      {"order:close", "sms:send"},
-		"work order:close":          {"sms:send"},
-		"settings":                  {"order:close"},
-		"settings order:close":      {"get", "set"},
-		"settings order:close set":  {"retries=", "retry_first="},
-		"dead":                      {"list", "requeue", "delete"},
-		"dead requeue":              {"sms:send"},
-		"list order:close --state":  {"overdue"},
-		"queues -o":                 {"json"},
-		"schedule order:close m":    {},
-		"settings order:close show": {},
+		"list":                       {"order:close", "sms:send"},
+		"work order:close":           {"sms:send"},
+		"settings":                   {"order:close"},
+		"settings order:close":       {"get", "set"},
+		"settings order:close set":   {"retries=", "retry_first="},
+		"dead":                       {"list", "requeue", "delete"},
+		"dead requeue":               {"sms:send"},
+		"list order:close --state":   {"overdue"},
+		"delete order:close --state": {"all"},
+		"move order:close":           {"sms:send"},
+		"move order:close sms:send":  {},
+		"drain":                      {"sms:send"},
+		"delete":                     {"sms:send"},
+		"queues -o":                  {"json"},
+		"schedule order:close m":     {},
+		"settings order:close show":  {},
 	} {
 		t.Run(line, func(t *testing.T) {
 			args := append([]string{"__complete"}, strings.Fields(line)...)

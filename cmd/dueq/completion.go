@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dueq/dueq"
@@ -23,7 +24,15 @@ func (a *app) completeQueues(cmd *cobra.Command, args []string, _ string) ([]str
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (a *app) completeSettings(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+// completeTwoQueues offers queues for the first two arguments.
+func (a *app) completeTwoQueues(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 1 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completeQueues(cmd, args, text)
+}
+
+func (a *app) completeSettings(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 	switch {
 	case len(args) == 0:
 		return a.queueNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
@@ -32,11 +41,34 @@ func (a *app) completeSettings(cmd *cobra.Command, args []string, _ string) ([]s
 	case args[1] != "set":
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	if name, _, ok := strings.Cut(text, "="); ok {
+		return settingValues(name), cobra.ShellCompDirectiveNoFileComp
+	}
 	names := dueq.SettingNames()
 	for i := range names {
 		names[i] += "="
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+// settingValues offers the words among the values of a setting.
+func settingValues(name string) []string {
+	words := map[string][]string{
+		"delivery": {dueq.AtLeastOnce.String(), dueq.AtMostOnce.String()},
+		"priority": {"on", "off"}, "paused": {"on", "off"}, "max_late": {"off"},
+	}[name]
+	if slices.Contains(dueq.SettingNames(), name) {
+		words = append(words, dueq.Default)
+	}
+	for i := range words {
+		words[i] = name + "=" + words[i]
+	}
+	return words
+}
+
+// completeWords offers words for a flag.
+func completeWords(cmd *cobra.Command, flag string, words ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // queueNames is silent about errors: the shell has no place for them.

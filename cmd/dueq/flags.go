@@ -89,13 +89,21 @@ func parsePrefix(s string) (string, error) {
 	return s, nil
 }
 
+var ifExistsWords = []string{"replace", "keep", "earlier", "later"}
+
 // whenFlags adds --in and --at, of which one must be given, and returns where
 // they leave their answer.
 func whenFlags(cmd *cobra.Command) *dueq.When {
+	when := addWhen(cmd)
+	cmd.MarkFlagsOneRequired("in", "at")
+	return when
+}
+
+// addWhen adds --in and --at, of which one may be given.
+func addWhen(cmd *cobra.Command) *dueq.When {
 	when := new(dueq.When)
 	cmd.Flags().Var(newValue(when, "", "DURATION", parseIn), "in", "due after this long, by the store's clock: 30m, 7d, 0s is now")
 	cmd.Flags().Var(newValue(when, "", "TIME", dueq.ParseWhen), "at", "due at this time: 2026-12-01T08:00:00Z or Unix milliseconds")
-	cmd.MarkFlagsOneRequired("in", "at")
 	cmd.MarkFlagsMutuallyExclusive("in", "at")
 	return when
 }

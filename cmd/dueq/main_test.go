@@ -24,6 +24,8 @@ type cli struct {
 	zadd  func(queue, member string, score float64)    // as a foreign producer does
 	url   string
 	extra []string // arguments of every command line
+
+	terminal bool // stdin, stdout and stderr are one
 }
 
 type result struct {
@@ -44,6 +46,8 @@ func (c *cli) runContext(t *testing.T, ctx context.Context, stdin string, args .
 		getenv: func(name string) string { return map[string]string{"DUEQ_STORE": c.url}[name] },
 		open:   func(_ context.Context, url, prefix string) (dueq.Store, error) { return c.open(url, prefix) },
 		exit:   func(code int) { panic(fmt.Sprintf("exit %d", code)) },
+
+		terminal: func(any) bool { return c.terminal },
 	}
 	code := a.run(ctx, append(c.extra, args...))
 	return result{stdout.String(), stderr.String(), code}

@@ -17,6 +17,10 @@ func (a *app) queues() *cobra.Command {
 			return a.printStats(cmd, nil, func(w io.Writer, queues []statsView) {
 				row(w, "QUEUE", "SCHEDULED", "OVERDUE", "ACTIVE", "DEAD", "PAUSED", "NEXT DUE")
 				for _, v := range queues {
+					if v.Error != "" {
+						row(w, v.Queue, "error: "+v.Error)
+						continue
+					}
 					row(w, v.Queue, v.Scheduled, v.Overdue, v.Active, v.Dead, yesNo(v.Paused), due(v.NextDueAt, v.Now))
 				}
 			})

@@ -17,7 +17,8 @@ type app struct {
 	stdout, stderr io.Writer
 	getenv         func(name string) string
 	open           func(ctx context.Context, url, prefix string) (dueq.Store, error)
-	exit           func(code int) // at the second signal
+	exit           func(code int)        // at the second signal
+	terminal       func(stream any) bool // nil asks the system
 
 	url, prefix, format string // global flags
 
@@ -83,7 +84,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.demo(), a.schedule(), a.work(),
 		a.cancel(), a.reschedule(), a.runNow(), a.get(), a.list(),
-		a.queues(), a.stats(), a.dead(), a.bench(),
+		a.queues(), a.stats(), a.dead(), a.move(), a.delete(), a.drain(), a.bench(),
 		a.pause(), a.resume(), a.settings(),
 		a.version(),
 	)

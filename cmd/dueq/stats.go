@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -9,15 +11,30 @@ import (
 )
 
 func (a *app) stats() *cobra.Command {
-	return &cobra.Command{
+	var (
+		watching bool
+		interval time.Duration
+	)
+	cmd := &cobra.Command{
 		Use:   "stats [QUEUE…]",
 		Short: "Show all counts of queues",
-		Long:  `Show all counts of the named queues, or of all queues.`,
+		Long: `Show all counts of the named queues, or of all queues. With --watch show again
+and again what is there and how fast it moves, until a signal; in JSON it is one
+object each time.`,
 		Example: `  dueq stats order:close
+  dueq stats order:close sms:send --watch --interval 5s
   dueq stats -o json | jq '.queues[] | {queue, overdue}'`,
-		Args:              someQueues,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("interval") && !watching {
+				return errors.New("--interval goes with --watch")
+			}
+			return someQueues(cmd, args)
+		},
 		ValidArgsFunction: a.completeQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if watching {
+				return a.watchStats(cmd, args, interval)
+			}
 			return a.printStats(cmd, args, func(w io.Writer, queues []statsView) {
 				for i, v := range queues {
 					if i > 0 {
@@ -28,6 +45,9 @@ func (a *app) stats() *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&watching, "watch", false, "show it again and again, until a signal")
+	cmd.Flags().Var(newValue(&interval, "1s", "DURATION", parseInterval), "interval", "of --watch, at least 100ms")
+	return cmd
 }
 
 // someQueues takes any number of queues, also none.
@@ -47,14 +67,33 @@ func (a *app) printStats(cmd *cobra.Command, queues []string, table func(io.Writ
 	if err != nil {
 		return err
 	}
+	views := viewAllStats(stats)
+	if err := a.print(statsViews{views}, func(w io.Writer) { table(w, views) }); err != nil {
+		return err
+	}
+	return unread(stats)
+}
+
+// unread is the error of queues that could not be read beside the others.
+func unread(stats []dueq.QueueStats) error {
+	for _, s := range stats {
+		if s.Err != nil {
+			return fmt.Errorf("%s cannot be read: %w", s.Queue, s.Err)
+		}
+	}
+	return nil
+}
+
+type statsViews struct {
+	Queues []statsView `json:"queues"`
+}
+
+func viewAllStats(stats []dueq.QueueStats) []statsView {
 	views := make([]statsView, len(stats))
 	for i, s := range stats {
 		views[i] = viewStats(s)
 	}
-	all := struct {
-		Queues []statsView `json:"queues"`
-	}{views}
-	return a.print(all, func(w io.Writer) { table(w, views) })
+	return views
 }
 
 // statsView is the state of one queue as JSON shows it.
@@ -70,6 +109,7 @@ type statsView struct {
 	LastClaimAt instant    `json:"last_claim_at"`
 	Paused      bool       `json:"paused"`
 	Totals      totalsView `json:"totals"`
+	Error       string     `json:"error"` // why it could not be read; the rest is zero then
 }
 
 // totalsView must have the fields of dueq.Totals, in their order.
@@ -92,16 +132,24 @@ type totalsView struct {
 }
 
 func viewStats(s dueq.QueueStats) statsView {
-	return statsView{
+	v := statsView{
 		Queue: s.Queue, Now: instant(s.Now),
 		Scheduled: s.Scheduled, Overdue: s.Overdue, Active: s.Active, Dead: s.Dead,
 		NextDueAt: instant(s.NextDue), NextLeaseAt: instant(s.NextLease), LastClaimAt: instant(s.LastClaim),
 		Paused: s.Paused, Totals: totalsView(s.Totals),
 	}
+	if s.Err != nil {
+		v.Error = s.Err.Error()
+	}
+	return v
 }
 
 func tableStats(w io.Writer, v statsView) {
 	row(w, "queue", v.Queue)
+	if v.Error != "" {
+		row(w, "error", v.Error)
+		return
+	}
 	row(w, "scheduled", v.Scheduled)
 	row(w, "overdue", v.Overdue)
 	row(w, "active", v.Active)
