@@ -22,30 +22,31 @@ func TestEveryCommandInJSON(t *testing.T) {
 		deads    = "counts dry_run op queue results"
 	)
 	want := map[string]string{ // in order of their effects
-		"schedule q m --in 1h":      outcome,
-		"reschedule q m --in 2h":    outcome,
-		"run-now q m":               outcome,
-		"get q m":                   task,
-		"list q":                    "cursor queue state tasks",
-		"queues":                    "queues",
-		"stats q":                   "queues",
-		"dead list d":               "cursor queue state tasks",
-		"dead requeue d m1":         deads,
-		"dead delete d m2":          deads,
-		"move q r m":                "complete counts dest dry_run left queue",
-		"cancel r m":                outcome,
-		"delete r --yes":            "complete dead dry_run queue running scheduled",
-		"drain r":                   "active dead drained overdue queue scheduled took_ms",
-		"pause q":                   "paused queue",
-		"resume q":                  "paused queue",
-		"settings q":                settings,
-		"settings q set retries=1":  settings,
-		"bench schedule --tasks 10": "[] allocs_per_task drift_max_ms drift_p50_ms drift_p99_ms early parallel tasks tasks_per_s took_ms work",
-		"version":                   "commit go modified platform version",
-		"demo":                      "", // see demo_test.go
-		"work q":                    "", // see work_test.go
+		"schedule q m --in 1h":                outcome,
+		"schedule q --from - --format ndjson": "bad bad_lines complete kept line queue replaced running scheduled took_ms tasks",
+		"reschedule q m --in 2h":              outcome,
+		"run-now q m":                         outcome,
+		"get q m":                             task,
+		"list q":                              "cursor queue state tasks",
+		"queues":                              "queues",
+		"stats q":                             "queues",
+		"dead list d":                         "cursor queue state tasks",
+		"dead requeue d m1":                   deads,
+		"dead delete d m2":                    deads,
+		"move q r m":                          "complete counts dest dry_run left queue",
+		"cancel r m":                          outcome,
+		"delete r --yes":                      "complete dead dry_run queue running scheduled",
+		"drain r":                             "active dead drained overdue queue scheduled took_ms",
+		"pause q":                             "paused queue",
+		"resume q":                            "paused queue",
+		"settings q":                          settings,
+		"settings q set retries=1":            settings,
+		"bench schedule --tasks 10":           "[] allocs_per_task drift_max_ms drift_p50_ms drift_p99_ms early parallel tasks tasks_per_s took_ms work",
+		"version":                             "commit go modified platform version",
+		"demo":                                "", // see demo_test.go
+		"work q":                              "", // see work_test.go
 	}
-	order := []string{"schedule q m", "reschedule", "run-now", "get", "list", "queues", "stats", "dead list", "dead requeue", "dead delete",
+	order := []string{"schedule q m", "schedule q --from", "reschedule", "run-now", "get", "list", "queues", "stats", "dead list", "dead requeue", "dead delete",
 		"move", "cancel", "delete", "drain", "pause", "resume", "settings q", "bench", "version"}
 	on(t, func(t *testing.T, c *cli) {
 		c.die(t, "d", "boom", "m1", "m2")

@@ -14,28 +14,50 @@ import (
 // bodyMost is the largest body that any queue can allow.
 const bodyMost = 16 << 20
 
+const scheduleHelp = `Schedule a task. If it is scheduled already it is replaced, body and all, unless
+--if-exists says otherwise. A task that runs now will run once more.
+
+With --from, schedule all tasks of a file, in its order. CSV begins with a line
+that names the columns: id, one of delay (30m) and due (a time), and, if wanted,
+kind, priority and body; an empty field is none. NDJSON has one JSON object a
+line, the item of the HTTP API: id, kind, priority, body (JSON) or body_base64,
+delay_ms or due_at, if_exists. A line has at most 1 MiB.
+
+A bad line does not keep the others: stderr says its number and what is wrong,
+of the first 20, and the exit code is 1. With --strict nothing is scheduled
+unless all lines are good. After an interruption, run it again with --if-exists
+keep: what is scheduled already stays as it is.`
+
 func (a *app) schedule() *cobra.Command {
 	var (
 		bodyFlag string
 		ifExists dueq.IfExists
 		limit    int
+		many     fromFlags
 	)
 	cmd := &cobra.Command{
-		Use:   "schedule QUEUE MEMBER --in DURATION | --at TIME",
-		Short: "Schedule a task",
-		Long: `Schedule a task. If it is scheduled already it is replaced, body and all, unless
---if-exists says otherwise. A task that runs now will run once more.`,
+		Use:   "schedule QUEUE (MEMBER --in DURATION | MEMBER --at TIME | --from FILE)",
+		Short: "Schedule a task, or all those of a file",
+		Long:  scheduleHelp,
 		Example: `  dueq schedule order:close order_123456:pay_timeout --in 30m
   dueq schedule sms:send user_7:welcome --at 2026-12-01T08:00:00Z --body @sms.json
-  echo '{"to":7}' | dueq schedule sms:send user_7:welcome --in 2m --body - --if-exists keep`,
-		Args:              exactly("QUEUE", "MEMBER"),
+  echo '{"to":7}' | dueq schedule sms:send user_7:welcome --in 2m --body - --if-exists keep
+  dueq schedule order:close --from orders.csv --if-exists keep
+  mysql -BN … | jq -c … | dueq schedule sms:send --from - --format ndjson --strict`,
+		Args:              many.args,
 		ValidArgsFunction: a.completeQueue,
 	}
-	when := whenFlags(cmd)
+	when := addWhen(cmd)
 	cmd.Flags().StringVar(&bodyFlag, "body", "", "payload: `TEXT`, @FILE, or - for stdin")
 	cmd.Flags().Var(newValue(&ifExists, "replace", "WHAT", dueq.ParseIfExists), "if-exists", "replace, keep, or move only earlier or later")
 	cmd.Flags().Var(newValue(&limit, fmt.Sprint(dueq.DefaultMemberMax), "N", between("member-max", 1, dueq.MemberMax)), "member-max", "longest member in bytes, up to 512")
+	many.add(cmd)
+	completeWords(cmd, "if-exists", ifExistsWords...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if many.from != "" {
+			many.ifExists, many.memberMax = ifExists, limit
+			return a.scheduleFrom(cmd, args[0], many)
+		}
 		task, err := dueq.ParseMember(args[1])
 		if err != nil {
 			return err
