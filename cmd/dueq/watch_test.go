@@ -109,7 +109,7 @@ func TestDrain(t *testing.T) {
 	on(t, func(t *testing.T, c *cli) {
 		t.Run("waits for overdue and active tasks", func(t *testing.T) {
 			c.schedule(t, "a", "later", farWhen)
-			c.schedule(t, "a", "m", dueq.In(0))
+			c.schedule(t, "a", "m", past)
 			ended := make(chan result, 1)
 			go func() { ended <- c.run(t, "", "drain", "a") }()
 			tasks := c.claim(t, "a", 1)
