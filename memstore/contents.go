@@ -1,6 +1,6 @@
 package memstore
 
-import "fmt"
+import "github.com/dueq/dueq/internal/rules"
 
 // Contents is what lies in a queue, place by place: for tests.
 type Contents struct {
@@ -13,37 +13,9 @@ type Contents struct {
 func (s *Store) Contents(queue string) Contents {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := Contents{
-		Scheduled: map[string]float64{}, Next: map[string]float64{}, Dead: map[string]float64{}, Active: map[string]int64{},
-		Body: map[string]string{}, Tries: map[string]string{}, Error: map[string]string{},
+	c := rules.NewContents()
+	for _, e := range s.peek(queue).storage.entries {
+		c.Add(e)
 	}
-	for member, e := range s.peek(queue).entries {
-		c.add(member, e)
-	}
-	return c
-}
-
-func (c *Contents) add(member string, e *entry) {
-	for p, set := range map[place]map[string]float64{scheduled: c.Scheduled, next: c.Next, dead: c.Dead} {
-		if e.in[p] {
-			set[member] = e.score[p]
-		}
-	}
-	if e.in[active] {
-		c.Active[member] = e.lease
-	}
-	if e.body != nil {
-		c.Body[member] = string(e.body)
-	}
-	if e.lastErr != "" {
-		c.Error[member] = e.lastErr
-	}
-	switch {
-	case e.cancelled:
-		c.Tries[member] = "-"
-	case e.rounds > 0:
-		c.Tries[member] = fmt.Sprintf("%d/%d", e.failures, e.rounds)
-	case e.failures > 0:
-		c.Tries[member] = fmt.Sprint(e.failures)
-	}
+	return Contents(c)
 }

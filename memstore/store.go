@@ -5,12 +5,12 @@ package memstore
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"sync"
 	"time"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/rules"
 )
 
 // Options of a Store.
@@ -50,8 +50,7 @@ func (s *Store) Add(queue, member string, score float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !math.IsNaN(score) {
-		q := s.queue(queue)
-		q.put(scheduled, q.entry(member), score)
+		s.queue(queue).Add(member, score)
 	}
 }
 
@@ -60,13 +59,7 @@ func (s *Store) Add(queue, member string, score float64) {
 func (s *Store) Remove(queue, member string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.peek(queue)
-	if e := q.entries[member]; e != nil {
-		q.remove(scheduled, e)
-		if e.empty() {
-			delete(q.entries, member)
-		}
-	}
+	s.peek(queue).Remove(member)
 }
 
 // Close ends the store: what it holds is gone.
@@ -98,21 +91,18 @@ func (s *Store) readyFor(ctx context.Context, queue string) error {
 	return dueq.ValidateQueue(queue)
 }
 
-// checkCount reports that n items are too many for one call.
-func checkCount(field string, n int) error {
-	if n > dueq.MaxItems {
-		return &dueq.FieldError{Field: field, Reason: fmt.Sprintf("are %d, the limit is %d", n, dueq.MaxItems)}
-	}
-	return nil
-}
-
 func callError(op, queue string, err error) error {
 	return &dueq.CallError{Op: op, Queue: queue, Err: err}
 }
 
-func refused(err error) dueq.Outcome {
-	return dueq.Outcome{Status: dueq.StatusRefused, Err: err}
+func wrap(op, queue string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return callError(op, queue, err)
 }
+
+func (s *Store) now() rules.Instant { return rules.Clock(s.clock()) }
 
 // queue returns the queue of that name, new if there is none.
 func (s *Store) queue(name string) *queue {

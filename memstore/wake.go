@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/rules"
 )
 
 // hintBuffer is how many hints wait for a sleeper; more are dropped.
@@ -35,12 +36,12 @@ func (s *Store) Wake(ctx context.Context) (<-chan dueq.Hint, error) {
 }
 
 // hint tells the sleepers if the earliest due time of q is before what it was.
-func (s *Store) hint(q *queue, was float64) {
-	head := q.head(scheduled)
-	if len(s.sleepers) == 0 || head >= was {
+func (s *Store) hint(q *queue) {
+	head := q.Head(rules.Scheduled)
+	if len(s.sleepers) == 0 || head >= q.was {
 		return
 	}
-	hint := dueq.Hint{Queue: q.name, Due: scoreTime(head)}
+	hint := dueq.Hint{Queue: q.Name, Due: rules.ScoreTime(head)}
 	for w := range s.sleepers {
 		select {
 		case w.hints <- hint:

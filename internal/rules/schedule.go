@@ -1,46 +1,39 @@
-package memstore
+package rules
 
 import (
-	"bytes"
-	"cmp"
-	"context"
 	"fmt"
 	"math"
 
 	"github.com/dueq/dueq"
 )
 
-// Schedule puts tasks into their queues. There is no limit to their number.
-func (s *Store) Schedule(ctx context.Context, items []dueq.Item) ([]dueq.Outcome, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := cmp.Or(s.ready(ctx), checkCount("items", len(items))); err != nil {
-		return nil, callError("schedule", "", err)
+// Schedule puts tasks into their queues, which open finds by name.
+func Schedule(items []dueq.Item, now Instant, open func(queue string) *Queue) ([]dueq.Outcome, error) {
+	if err := checkCount("items", len(items)); err != nil {
+		return nil, err
 	}
-	now := s.now()
 	outcomes := make([]dueq.Outcome, len(items))
 	for i := range items {
-		outcomes[i] = s.schedule(&items[i], now)
+		outcomes[i] = schedule(&items[i], now, open)
 	}
 	return outcomes, nil
 }
 
-func (s *Store) schedule(it *dueq.Item, now instant) dueq.Outcome {
+func schedule(it *dueq.Item, now Instant, open func(queue string) *Queue) dueq.Outcome {
 	if err := dueq.ValidateQueue(it.Queue); err != nil {
 		return refused(err)
 	}
-	q := s.queue(it.Queue)
+	q := open(it.Queue)
 	due, err := q.accept(it, now)
 	if err != nil {
 		return refused(err)
 	}
-	q.known = true
-	defer s.hint(q, q.head(scheduled))
+	q.Known = true
 	return q.schedule(it, float64(due))
 }
 
 // accept returns when the item will be due, or why it is refused.
-func (q *queue) accept(it *dueq.Item, now instant) (int64, error) {
+func (q *Queue) accept(it *dueq.Item, now Instant) (int64, error) {
 	if err := it.Task.Validate(dueq.MemberMax); err != nil {
 		return 0, err
 	}
@@ -50,34 +43,34 @@ func (q *queue) accept(it *dueq.Item, now instant) (int64, error) {
 	if err := it.When.Validate(); err != nil {
 		return 0, err
 	}
-	if it.Task.Priority != 0 && !q.settings.Priority {
+	if it.Task.Priority != 0 && !q.Settings.Priority {
 		return 0, &dueq.FieldError{Field: "priority", Reason: "is for queues with the setting priority on only"}
 	}
-	if n, limit := len(it.Task.Body), q.settings.BodyMax; n > limit {
+	if n, limit := len(it.Task.Body), q.Settings.BodyMax; n > limit {
 		return 0, fmt.Errorf("%w: body is %d bytes, body_max is %d", dueq.ErrTooLarge, n, limit)
 	}
 	return dueMilli(it.When, now)
 }
 
-func (q *queue) schedule(it *dueq.Item, due float64) dueq.Outcome {
+func (q *Queue) schedule(it *dueq.Item, due float64) dueq.Outcome {
 	member := it.Task.Member()
 	t := q.find(member)
 	old, oldDue := t.schedule()
 	if old != nil && !replaces(it.IfExists, due, math.Ceil(oldDue)) {
 		return t.outcome(dueq.StatusKept)
 	}
-	running := t.is(active)
+	running := t.is(Active)
 	t.unschedule()
 	t.dropDead()
 	t.dropBody()
 	t.forgetTriesUnlessActive()
 	e := q.entry(member)
-	q.put(scheduled, e, due)
-	e.body = bytes.Clone(it.Task.Body)
+	q.put(Scheduled, e, due)
+	e.setBody(it.Task.Body)
 	t.uncancel()
 	t.tidy()
-	q.totals.Scheduled++
-	return dueq.Outcome{Status: scheduleStatus(running, old != nil), Due: scoreTime(due)}
+	q.Totals.Scheduled++
+	return dueq.Outcome{Status: scheduleStatus(running, old != nil), Due: ScoreTime(due)}
 }
 
 func replaces(how dueq.IfExists, due, existing float64) bool {
@@ -104,7 +97,7 @@ func scheduleStatus(running, existed bool) dueq.Status {
 
 func (t task) forgetTriesUnlessActive() {
 	for _, e := range t.entries {
-		if !e.in[active] {
+		if !e.In[Active] {
 			e.forgetTries()
 		}
 	}
@@ -112,6 +105,6 @@ func (t task) forgetTriesUnlessActive() {
 
 func (t task) uncancel() {
 	for _, e := range t.entries {
-		e.cancelled = false
+		e.Cancelled = false
 	}
 }

@@ -1,4 +1,4 @@
-package memstore
+package rules
 
 import (
 	"math"
@@ -22,52 +22,52 @@ const (
 )
 
 // takeBackLeases returns the tasks of leases that ended, and notes the claim.
-func (q *queue) takeBackLeases(now instant) {
+func (q *Queue) takeBackLeases(now Instant) {
 	limit := q.leaseLimit(now)
-	if limit == never {
+	if limit == Never {
 		return
 	}
 	latest := leaseScore(floorSecond(limit), deliveries-1)
-	for _, e := range q.first(active, float64(latest), maxLeases) {
+	for _, e := range q.first(Active, float64(latest), maxLeases) {
 		q.leaseEnded(e, now)
 	}
 }
 
 // leaseLimit returns the time, in ms, up to which leases that ended may be
-// taken back, or never.
-func (q *queue) leaseLimit(now instant) int64 {
-	grace, limit := min(q.grace, now.ms+graceTime), now.ms
+// taken back, or Never.
+func (q *Queue) leaseLimit(now Instant) int64 {
+	grace, limit := min(q.Grace, now.ms+graceTime), now.ms
 	switch {
-	case now.ms-q.lastClaim > unattended:
+	case now.ms-q.LastClaim > unattended:
 		limit, grace = min(limit, grace), now.ms+graceTime
 	case now.ms < grace:
-		limit = never
+		limit = Never
 	}
-	q.lastClaim, q.grace = now.ms, grace
+	q.LastClaim, q.Grace = now.ms, grace
 	return limit
 }
 
-func (q *queue) leaseEnded(e *entry, now instant) {
-	q.totals.Ended++
-	if q.find(e.member).endRun(e) {
+func (q *Queue) leaseEnded(e *Entry, now Instant) {
+	q.Totals.Ended++
+	if q.find(e.Member).endRun(e) {
 		return
 	}
 	if q.fail(e, "lease ended", now) {
 		return
 	}
 	due := now.ms
-	if e.failures > 1 {
-		due = q.retryDue(e.failures, now)
+	if e.Failures > 1 {
+		due = q.retryDue(e.Failures, now)
 	}
-	q.put(scheduled, e, float64(due))
+	q.put(Scheduled, e, float64(due))
 }
 
-// fail charges a failure to e, which is in no place. It reports whether that
+// fail charges a failure to e, which is in no Place. It reports whether that
 // made it a dead letter.
-func (q *queue) fail(e *entry, reason string, now instant) bool {
-	e.failures++
-	e.lastErr = reason
-	if e.failures <= q.settings.Retries {
+func (q *Queue) fail(e *Entry, reason string, now Instant) bool {
+	e.Failures++
+	e.LastErr = reason
+	if e.Failures <= q.Settings.Retries {
 		return false
 	}
 	q.bury(e, now)
@@ -75,8 +75,8 @@ func (q *queue) fail(e *entry, reason string, now instant) bool {
 }
 
 // retryDue returns when, in ms, a task is due after so many failures.
-func (q *queue) retryDue(failures int, now instant) int64 {
-	set := &q.settings
+func (q *Queue) retryDue(failures int, now Instant) int64 {
+	set := &q.Settings
 	us := float64(set.RetryFirst.Microseconds()) * math.Pow(set.RetryFactor, float64(failures-1))
 	us = min(us, float64(set.RetryCap.Microseconds()))
 	if set.RetryJitter > 0 {
@@ -86,10 +86,10 @@ func (q *queue) retryDue(failures int, now instant) int64 {
 }
 
 // takeBackNext returns tasks whose earlier run is no longer active.
-func (q *queue) takeBackNext() {
-	for _, e := range q.first(next, math.Inf(1), maxNext) {
-		t := q.find(e.member)
-		if !t.is(active) {
+func (q *Queue) takeBackNext() {
+	for _, e := range q.first(Next, math.Inf(1), maxNext) {
+		t := q.find(e.Member)
+		if !t.is(Active) {
 			t.leaveNext()
 			t.tidy()
 		}
@@ -97,12 +97,12 @@ func (q *queue) takeBackNext() {
 }
 
 // trimDead drops dead letters past their keeping time.
-func (q *queue) trimDead(now instant) {
-	limit := float64(now.ms - q.settings.DeadKeep.Milliseconds())
-	for _, e := range q.first(dead, limit, maxTrim) {
-		t := task{q, []*entry{e}}
+func (q *Queue) trimDead(now Instant) {
+	limit := float64(now.ms - q.Settings.DeadKeep.Milliseconds())
+	for _, e := range q.first(Dead, limit, maxTrim) {
+		t := task{q, []*Entry{e}}
 		t.dropDead()
 		t.tidy()
-		q.totals.Trimmed++
+		q.Totals.Trimmed++
 	}
 }

@@ -1,4 +1,4 @@
-package memstore
+package rules
 
 import (
 	"math"
@@ -7,34 +7,34 @@ import (
 	"github.com/dueq/dueq"
 )
 
-// instant is a reading of the clock, rounded down to the microsecond.
-type instant struct {
+// Instant is a reading of the clock, rounded down to the microsecond.
+type Instant struct {
 	ms int64 // Unix, rounded down
 	us int64 // beyond ms, 0 to 999
 }
 
-func (s *Store) now() instant {
-	t := s.clock()
+// Clock returns the reading of a clock that shows t.
+func Clock(t time.Time) Instant {
 	ms := t.UnixMilli()
-	return instant{ms, t.UnixMicro() - ms*1000}
+	return Instant{ms, t.UnixMicro() - ms*1000}
 }
 
-func (i instant) micro() int64    { return i.ms*1000 + i.us }
-func (i instant) time() time.Time { return time.UnixMicro(i.micro()).UTC() }
+func (i Instant) micro() int64    { return i.ms*1000 + i.us }
+func (i Instant) time() time.Time { return time.UnixMicro(i.micro()).UTC() }
 
 // after returns the due time, in Unix ms, of what is due us microseconds from
 // now: never early, so a fraction of a millisecond rounds up.
-func (i instant) after(us int64) int64 {
+func (i Instant) after(us int64) int64 {
 	return i.ms + us/1000 + (i.us+us%1000+999)/1000
 }
 
 // leaseEnd returns the Unix second in which a lease of d ends.
-func (i instant) leaseEnd(d time.Duration) int64 {
+func (i Instant) leaseEnd(d time.Duration) int64 {
 	return (i.micro() + ceilMicro(d) + 999_999) / 1_000_000
 }
 
 // until returns the time from now to a due time, zero if that is past.
-func (i instant) until(ms int64) time.Duration {
+func (i Instant) until(ms int64) time.Duration {
 	switch {
 	case ms <= i.ms:
 		return 0
@@ -53,7 +53,7 @@ func ceilMicro(d time.Duration) int64 {
 }
 
 // dueMilli returns when something is due, or why it cannot be.
-func dueMilli(w dueq.When, now instant) (int64, error) {
+func dueMilli(w dueq.When, now Instant) (int64, error) {
 	if err := w.Validate(); err != nil {
 		return 0, err
 	}
@@ -63,7 +63,7 @@ func dueMilli(w dueq.When, now instant) (int64, error) {
 	return dueAfter(w.Delay(), now)
 }
 
-func dueAfter(delay time.Duration, now instant) (int64, error) {
+func dueAfter(delay time.Duration, now Instant) (int64, error) {
 	if delay < 0 {
 		return 0, &dueq.FieldError{Field: "delay", Reason: delay.String() + " is negative"}
 	}
@@ -87,4 +87,4 @@ func validScore(score float64) bool {
 
 func milliTime(ms int64) time.Time  { return time.UnixMilli(ms).UTC() }
 func secondTime(s int64) time.Time  { return time.Unix(s, 0).UTC() }
-func scoreTime(f float64) time.Time { return milliTime(scoreMilli(f)) }
+func ScoreTime(f float64) time.Time { return milliTime(scoreMilli(f)) }

@@ -1,8 +1,7 @@
-package memstore
+package rules
 
 import (
 	"cmp"
-	"context"
 	"time"
 
 	"github.com/dueq/dueq"
@@ -37,26 +36,20 @@ func tokenNumber(t dueq.Token) int64 { return int64(t>>1) - 1 }
 func tokenOnce(t dueq.Token) bool    { return t&1 != 0 }
 
 // holder returns the active entry that the lease is of, or nil.
-func (q *queue) holder(lease dueq.Lease) *entry {
-	e := q.entries[lease.Member]
-	if e == nil || !e.in[active] || tokenOnce(lease.Token) || leaseNumber(e.lease) != tokenNumber(lease.Token) {
+func (q *Queue) holder(lease dueq.Lease) *Entry {
+	e := q.Storage.Find(lease.Member)
+	if e == nil || !e.In[Active] || tokenOnce(lease.Token) || leaseNumber(e.Lease) != tokenNumber(lease.Token) {
 		return nil
 	}
 	return e
 }
 
 // Extend makes leases end d from now.
-func (s *Store) Extend(ctx context.Context, queue string, leases []dueq.Lease, d time.Duration) ([]dueq.Outcome, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := cmp.Or(s.readyFor(ctx, queue), checkCount("leases", len(leases))); err != nil {
-		return nil, callError("extend", queue, err)
+func (q *Queue) Extend(leases []dueq.Lease, d time.Duration, now Instant) ([]dueq.Outcome, error) {
+	if err := cmp.Or(checkCount("leases", len(leases)), q.checkLease(d)); err != nil {
+		return nil, err
 	}
-	q := s.peek(queue)
-	if err := q.checkLease(d); err != nil {
-		return nil, callError("extend", queue, err)
-	}
-	end := s.now().leaseEnd(d)
+	end := now.leaseEnd(d)
 	outcomes := make([]dueq.Outcome, len(leases))
 	for i, lease := range leases {
 		outcomes[i] = q.extend(lease, end)
@@ -64,11 +57,11 @@ func (s *Store) Extend(ctx context.Context, queue string, leases []dueq.Lease, d
 	return outcomes, nil
 }
 
-func (q *queue) extend(lease dueq.Lease, endSecond int64) dueq.Outcome {
+func (q *Queue) extend(lease dueq.Lease, endSecond int64) dueq.Outcome {
 	e := q.holder(lease)
 	if e == nil {
 		return dueq.Outcome{Status: dueq.StatusLeaseLost}
 	}
-	q.activate(e, leaseScore(endSecond, leaseNumber(e.lease)))
+	q.activate(e, leaseScore(endSecond, leaseNumber(e.Lease)))
 	return dueq.Outcome{Status: dueq.StatusDone, Due: secondTime(endSecond)}
 }

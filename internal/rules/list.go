@@ -1,8 +1,7 @@
-package memstore
+package rules
 
 import (
 	"cmp"
-	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
@@ -18,17 +17,15 @@ const defaultLimit = 100
 
 // List pages through the tasks of one queue in one state. A page looks at
 // Limit tasks, so one with an Error to look for may be empty and not the last.
-func (s *Store) List(ctx context.Context, query dueq.ListQuery) (dueq.Page, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := cmp.Or(s.readyFor(ctx, query.Queue), checkList(&query)); err != nil {
-		return dueq.Page{}, callError("list", query.Queue, err)
+func (q *Queue) List(query dueq.ListQuery, now Instant) (dueq.Page, error) {
+	if err := checkList(&query); err != nil {
+		return dueq.Page{}, err
 	}
 	after, err := parseCursor(query.State, query.Cursor)
 	if err != nil {
-		return dueq.Page{}, callError("list", query.Queue, err)
+		return dueq.Page{}, err
 	}
-	return s.peek(query.Queue).list(query, after, s.now()), nil
+	return q.list(query, after, now), nil
 }
 
 // checkList reports what is wrong with a query, and fills in its limit.
@@ -36,7 +33,7 @@ func checkList(query *dueq.ListQuery) error {
 	switch query.State {
 	case dueq.StateScheduled, dueq.StateActive, dueq.StateDead:
 	default:
-		return &dueq.FieldError{Field: "state", Reason: "is not one of scheduled, active, dead"}
+		return &dueq.FieldError{Field: "state", Reason: "is not one of Scheduled, Active, dead"}
 	}
 	if query.Limit < 0 || query.Limit > dueq.MaxItems {
 		return &dueq.FieldError{Field: "limit", Reason: fmt.Sprintf("%d is not 0 to %d", query.Limit, dueq.MaxItems)}
@@ -47,78 +44,82 @@ func checkList(query *dueq.ListQuery) error {
 	return nil
 }
 
-func (q *queue) list(query dueq.ListQuery, after *item, now instant) dueq.Page {
+func (q *Queue) list(query dueq.ListQuery, after *Position, now Instant) dueq.Page {
 	items := q.page(query, after, now)
 	var page dueq.Page
 	if len(items) > query.Limit {
 		items = items[:query.Limit]
-		page.Cursor = formatCursor(query.State, items[query.Limit-1])
+		page.Cursor = formatCursor(query.State, items[query.Limit-1].position())
 	}
 	for _, it := range items {
-		if strings.Contains(it.entry.lastErr, query.Error) {
-			page.Tasks = append(page.Tasks, q.find(it.entry.member).info(it.entry))
+		if strings.Contains(it.entry.LastErr, query.Error) {
+			page.Tasks = append(page.Tasks, q.find(it.entry.Member).info(it.entry))
 		}
 	}
 	return page
 }
 
+// item is an entry of a list, for a place it is in.
+type item struct {
+	place Place
+	entry *Entry
+}
+
+func (it item) position() Position { return it.entry.At(it.place) }
+
 // page returns what the query asks for and, if there is more, at least one
 // item beyond.
-func (q *queue) page(query dueq.ListQuery, after *item, now instant) []item {
+func (q *Queue) page(query dueq.ListQuery, after *Position, now Instant) []item {
 	switch query.State {
 	case dueq.StateActive:
-		return q.scan(active, after, math.Inf(1), query.Limit+1)
+		return q.scan(Active, after, math.Inf(1), query.Limit+1)
 	case dueq.StateDead:
-		return q.scan(dead, after, math.Inf(1), query.Limit+1)
+		return q.scan(Dead, after, math.Inf(1), query.Limit+1)
 	}
 	until := math.Inf(1)
 	if query.Overdue {
 		until = float64(now.ms)
 	}
-	items := append(q.scan(scheduled, after, until, query.Limit+1), q.scan(next, after, until, query.Limit+1)...)
+	items := append(q.scan(Scheduled, after, until, query.Limit+1), q.scan(Next, after, until, query.Limit+1)...)
 	slices.SortFunc(items, compareItems)
 	return items
 }
 
-// scan returns up to n items of a set after a position, or from the start, with scores up to
-// until. What is in next is left out if it is in scheduled as well.
-func (q *queue) scan(p place, after *item, until float64, n int) []item {
+// scan returns up to n items of a place after a position, or from the start,
+// with scores up to until. What is in Next is left out if it is scheduled as
+// well.
+func (q *Queue) scan(p Place, after *Position, until float64, n int) []item {
 	var items []item
-	add := func(it item) bool {
-		if it.score > until || len(items) == n {
+	q.Storage.Ascend(p, after, func(e *Entry) bool {
+		if e.Score[p] > until {
 			return false
 		}
-		hidden := p == next && it.entry.in[scheduled]
-		if !hidden && (after == nil || after.before(it)) {
-			items = append(items, it)
+		if hidden := p == Next && e.In[Scheduled]; !hidden {
+			items = append(items, item{p, e})
 		}
-		return true
-	}
-	if after == nil {
-		q.sets[p].Scan(add)
-	} else {
-		q.sets[p].Ascend(*after, add)
-	}
+		return len(items) < n
+	})
 	return items
 }
 
 func compareItems(a, b item) int {
-	return cmp.Or(cmp.Compare(a.score, b.score), cmp.Compare(a.entry.member, b.entry.member))
+	x, y := a.position(), b.position()
+	return cmp.Or(cmp.Compare(x.Score, y.Score), cmp.Compare(x.Member, y.Member))
 }
 
 // A cursor is the position of an item, in base64url: one byte for the state,
 // eight for the score, the member.
 const cursorHead = 9
 
-func formatCursor(state dueq.State, it item) string {
+func formatCursor(state dueq.State, at Position) string {
 	b := []byte{byte(state)}
-	b = binary.BigEndian.AppendUint64(b, math.Float64bits(it.score))
-	b = append(b, it.entry.member...)
+	b = binary.BigEndian.AppendUint64(b, math.Float64bits(at.Score))
+	b = append(b, at.Member...)
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
 // parseCursor returns the position to go on after; nil is the start.
-func parseCursor(state dueq.State, cursor string) (*item, error) {
+func parseCursor(state dueq.State, cursor string) (*Position, error) {
 	if cursor == "" {
 		return nil, nil
 	}
@@ -130,7 +131,7 @@ func parseCursor(state dueq.State, cursor string) (*item, error) {
 	if math.IsNaN(score) {
 		return nil, badCursor()
 	}
-	return &item{score, &entry{member: string(b[cursorHead:])}}, nil
+	return &Position{score, string(b[cursorHead:])}, nil
 }
 
 func badCursor() error {

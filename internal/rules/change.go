@@ -1,22 +1,17 @@
-package memstore
+package rules
 
 import (
 	"bytes"
 	"cmp"
-	"context"
 
 	"github.com/dueq/dueq"
 )
 
 // Change applies one operation to tasks by member.
-func (s *Store) Change(ctx context.Context, queue string, op dueq.Op, targets []dueq.Target) ([]dueq.Outcome, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := cmp.Or(s.readyFor(ctx, queue), checkOp(op), checkCount("targets", len(targets))); err != nil {
-		return nil, callError("change", queue, err)
+func (q *Queue) Change(op dueq.Op, targets []dueq.Target, now Instant) ([]dueq.Outcome, error) {
+	if err := cmp.Or(checkOp(op), checkCount("targets", len(targets))); err != nil {
+		return nil, err
 	}
-	q, now := s.peek(queue), s.now()
-	defer s.hint(q, q.head(scheduled))
 	outcomes := make([]dueq.Outcome, len(targets))
 	for i := range targets {
 		outcomes[i] = q.change(op, &targets[i], now)
@@ -31,7 +26,7 @@ func checkOp(op dueq.Op) error {
 	return nil
 }
 
-func (q *queue) change(op dueq.Op, target *dueq.Target, now instant) dueq.Outcome {
+func (q *Queue) change(op dueq.Op, target *dueq.Target, now Instant) dueq.Outcome {
 	due, err := changeDue(op, target, now)
 	if err != nil {
 		return refused(err)
@@ -50,7 +45,7 @@ func (q *queue) change(op dueq.Op, target *dueq.Target, now instant) dueq.Outcom
 
 // changeDue reports what is wrong with a target, or when, in ms, it makes the
 // task due, if op does.
-func changeDue(op dueq.Op, target *dueq.Target, now instant) (int64, error) {
+func changeDue(op dueq.Op, target *dueq.Target, now Instant) (int64, error) {
 	if target.State > dueq.StateDead {
 		return 0, &dueq.FieldError{Field: "state", Reason: "is not one of none, scheduled, active, dead"}
 	}
@@ -70,11 +65,11 @@ func (t task) matches(target *dueq.Target) bool {
 func (t task) hasState(state dueq.State) bool {
 	switch state {
 	case dueq.StateScheduled:
-		return t.is(scheduled) || t.is(next)
+		return t.is(Scheduled) || t.is(Next)
 	case dueq.StateActive:
-		return t.is(active)
+		return t.is(Active)
 	case dueq.StateDead:
-		return t.is(dead)
+		return t.is(Dead)
 	}
 	return true
 }
@@ -93,9 +88,17 @@ func (t task) hasBody(want []byte) bool {
 // body returns the body of the schedule or, without one, of the run or dead
 // letter.
 func (t task) body() []byte {
-	for _, p := range [...]place{scheduled, next, active, dead} {
+	if e := t.bearer(); e != nil {
+		return t.q.body(e)
+	}
+	return nil
+}
+
+// bearer returns the entry whose body is the task's, or nil.
+func (t task) bearer() *Entry {
+	for _, p := range [...]Place{Scheduled, Next, Active, Dead} {
 		if e := t.get(p); e != nil {
-			return e.body
+			return e
 		}
 	}
 	return nil
@@ -117,33 +120,33 @@ func (t task) change(op dueq.Op, state dueq.State, due float64) dueq.Status {
 }
 
 func (t task) cancel() dueq.Status {
-	running := t.is(active)
+	running := t.is(Active)
 	if !running && !t.hasState(dueq.StateScheduled) {
 		return dueq.StatusDead
 	}
 	t.unschedule()
-	t.q.totals.Cancelled++
+	t.q.Totals.Cancelled++
 	if !running {
 		return dueq.StatusDone
 	}
 	t.dropBody()
 	for _, e := range t.entries {
-		if e.in[active] {
-			e.failures, e.rounds, e.cancelled = 0, 0, true
+		if e.In[Active] {
+			e.Failures, e.Rounds, e.Cancelled = 0, 0, true
 		}
 	}
 	return dueq.StatusRunning
 }
 
 func (t task) stop() dueq.Status {
-	if !t.is(active) {
+	if !t.is(Active) {
 		return t.cancel()
 	}
 	t.unschedule()
-	t.remove(active)
+	t.remove(Active)
 	t.dropBody()
 	t.forgetTries()
-	t.q.totals.Stopped++
+	t.q.Totals.Stopped++
 	return dueq.StatusDone
 }
 
@@ -152,33 +155,33 @@ func (t task) reschedule(due float64) dueq.Status {
 	switch {
 	case e != nil:
 		t.unschedule()
-		t.q.put(scheduled, e, due)
+		t.q.put(Scheduled, e, due)
 		return dueq.StatusDone
-	case t.is(active):
+	case t.is(Active):
 		return dueq.StatusRunning
 	}
 	return dueq.StatusDead
 }
 
 func (t task) requeue(due float64) dueq.Status {
-	if t.is(active) {
+	if t.is(Active) {
 		return dueq.StatusRunning
 	}
 	if t.hasState(dueq.StateScheduled) {
 		t.dropDead()
 		return dueq.StatusKept
 	}
-	e := t.get(dead)
-	t.remove(dead)
-	e.failures, e.lastErr = 0, ""
-	t.q.put(scheduled, e, due)
-	t.q.totals.Requeued++
+	e := t.get(Dead)
+	t.remove(Dead)
+	e.Failures, e.LastErr = 0, ""
+	t.q.put(Scheduled, e, due)
+	t.q.Totals.Requeued++
 	return dueq.StatusDone
 }
 
 // delete takes away what is in state; StateNone is all.
 func (t task) delete(state dueq.State) dueq.Status {
-	if t.is(active) {
+	if t.is(Active) {
 		return dueq.StatusRunning
 	}
 	if state != dueq.StateDead {
@@ -187,6 +190,6 @@ func (t task) delete(state dueq.State) dueq.Status {
 	if state != dueq.StateScheduled {
 		t.dropDead()
 	}
-	t.q.totals.Deleted++
+	t.q.Totals.Deleted++
 	return dueq.StatusDone
 }

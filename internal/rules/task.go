@@ -1,51 +1,51 @@
-package memstore
+package rules
 
 import "github.com/dueq/dueq"
 
 // task is what lies in a queue of one task: the entry of its member or, with
 // the priority setting, those of all its spellings.
 type task struct {
-	q       *queue
-	entries []*entry
+	q       *Queue
+	entries []*Entry
 }
 
 // find looks a task up. It is valid until the next call of find.
-func (q *queue) find(member string) task {
+func (q *Queue) find(member string) task {
 	q.found = q.found[:0]
-	if q.settings.Priority {
+	if q.Settings.Priority {
 		if t, err := dueq.ParseMember(member); err == nil {
 			return q.findSpellings(t)
 		}
 	}
-	if e := q.entries[member]; e != nil {
+	if e := q.Storage.Find(member); e != nil {
 		q.found = append(q.found, e)
 	}
 	return task{q, q.found}
 }
 
-func (q *queue) findSpellings(t dueq.Task) task {
+func (q *Queue) findSpellings(t dueq.Task) task {
 	for t.Priority = 0; t.Priority <= dueq.P(9); t.Priority++ {
-		if e := q.entries[t.Member()]; e != nil && len(e.member) <= dueq.MemberMax {
+		if e := q.Storage.Find(t.Member()); e != nil && len(e.Member) <= dueq.MemberMax {
 			q.found = append(q.found, e)
 		}
 	}
 	return task{q, q.found}
 }
 
-// get returns the task's first entry in a place, or nil.
-func (t task) get(p place) *entry {
-	var first *entry
+// get returns the task's first entry in a Place, or nil.
+func (t task) get(p Place) *Entry {
+	var first *Entry
 	for _, e := range t.entries {
-		if e.in[p] && (first == nil || item{e.score[p], e}.before(item{first.score[p], first})) {
+		if e.In[p] && (first == nil || e.At(p).Before(first.At(p))) {
 			first = e
 		}
 	}
 	return first
 }
 
-func (t task) is(p place) bool {
+func (t task) is(p Place) bool {
 	for _, e := range t.entries {
-		if e.in[p] {
+		if e.In[p] {
 			return true
 		}
 	}
@@ -54,7 +54,7 @@ func (t task) is(p place) bool {
 
 func (t task) exists() bool {
 	for _, e := range t.entries {
-		if e.somewhere() {
+		if e.Somewhere() {
 			return true
 		}
 	}
@@ -63,10 +63,10 @@ func (t task) exists() bool {
 
 // schedule returns the entry that is scheduled and its due score, or nil. What
 // lies in scheduled hides what lies in next.
-func (t task) schedule() (*entry, float64) {
-	for _, p := range [...]place{scheduled, next} {
+func (t task) schedule() (*Entry, float64) {
+	for _, p := range [...]Place{Scheduled, Next} {
 		if e := t.get(p); e != nil {
-			return e, e.score[p]
+			return e, e.Score[p]
 		}
 	}
 	return nil, 0
@@ -76,28 +76,28 @@ func (t task) schedule() (*entry, float64) {
 func (t task) outcome(status dueq.Status) dueq.Outcome {
 	o := dueq.Outcome{Status: status}
 	if e, due := t.schedule(); e != nil {
-		o.Due = scoreTime(due)
+		o.Due = ScoreTime(due)
 	}
 	return o
 }
 
-func (t task) remove(p place) {
+func (t task) remove(p Place) {
 	for _, e := range t.entries {
 		t.q.remove(p, e)
 	}
 }
 
 func (t task) unschedule() {
-	t.remove(scheduled)
-	t.remove(next)
+	t.remove(Scheduled)
+	t.remove(Next)
 }
 
 // dropDead takes a dead letter away with its tries and error. Its body goes
 // with tidy, unless the member is elsewhere too.
 func (t task) dropDead() {
 	for _, e := range t.entries {
-		if e.in[dead] {
-			t.q.remove(dead, e)
+		if e.In[Dead] {
+			t.q.remove(Dead, e)
 			e.forgetTries()
 		}
 	}
@@ -111,28 +111,28 @@ func (t task) forgetTries() {
 
 func (t task) dropBody() {
 	for _, e := range t.entries {
-		e.body = nil
+		e.setBody(nil)
 	}
 }
 
-// tidy takes away the side data of members that are in no place any more.
+// tidy takes away the side data of members that are in no Place any more.
 func (t task) tidy() {
 	for _, e := range t.entries {
-		if !e.somewhere() {
-			e.body = nil
+		if !e.Somewhere() {
+			e.setBody(nil)
 			e.forgetTries()
-			delete(t.q.entries, e.member)
+			t.q.Storage.Drop(e)
 		}
 	}
 }
 
 // endRun takes the lease of e, an active entry of the task, away. If the task
 // was scheduled again or cancelled meanwhile that is all there is to do, and
-// endRun reports true; otherwise e is in no place now.
-func (t task) endRun(e *entry) (superseded bool) {
-	t.q.remove(active, e)
-	scheduledAgain := t.is(scheduled) || t.is(next)
-	if !scheduledAgain && !e.cancelled {
+// endRun reports true; otherwise e is in no Place now.
+func (t task) endRun(e *Entry) (superseded bool) {
+	t.q.remove(Active, e)
+	scheduledAgain := t.is(Scheduled) || t.is(Next)
+	if !scheduledAgain && !e.Cancelled {
 		return false
 	}
 	t.forgetTries()
@@ -141,14 +141,14 @@ func (t task) endRun(e *entry) (superseded bool) {
 	return true
 }
 
-// leaveNext returns what is in next to scheduled, unless that has the task.
+// leaveNext returns what is in next to Scheduled, unless that has the task.
 func (t task) leaveNext() {
-	e := t.get(next)
+	e := t.get(Next)
 	if e == nil {
 		return
 	}
-	if !t.is(scheduled) {
-		t.q.put(scheduled, e, e.score[next])
+	if !t.is(Scheduled) {
+		t.q.put(Scheduled, e, e.Score[Next])
 	}
-	t.remove(next)
+	t.remove(Next)
 }

@@ -1,22 +1,14 @@
-package memstore
+package rules
 
 import (
-	"bytes"
-	"cmp"
-	"context"
-
 	"github.com/dueq/dueq"
 )
 
 // Settle ends deliveries.
-func (s *Store) Settle(ctx context.Context, queue string, results []dueq.Result) ([]dueq.Outcome, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := cmp.Or(s.readyFor(ctx, queue), checkCount("results", len(results))); err != nil {
-		return nil, callError("settle", queue, err)
+func (q *Queue) Settle(results []dueq.Result, now Instant) ([]dueq.Outcome, error) {
+	if err := checkCount("results", len(results)); err != nil {
+		return nil, err
 	}
-	q, now := s.queue(queue), s.now()
-	defer s.hint(q, q.head(scheduled))
 	outcomes := make([]dueq.Outcome, len(results))
 	for i := range results {
 		outcomes[i] = q.settle(&results[i], now)
@@ -24,7 +16,7 @@ func (s *Store) Settle(ctx context.Context, queue string, results []dueq.Result)
 	return outcomes, nil
 }
 
-func (q *queue) settle(r *dueq.Result, now instant) dueq.Outcome {
+func (q *Queue) settle(r *dueq.Result, now Instant) dueq.Outcome {
 	due, err := settleDue(r, now)
 	if err != nil {
 		return refused(err)
@@ -36,9 +28,9 @@ func (q *queue) settle(r *dueq.Result, now instant) dueq.Outcome {
 	if e == nil {
 		return dueq.Outcome{Status: dueq.StatusLeaseLost}
 	}
-	t := q.find(e.member)
+	t := q.find(e.Member)
 	if t.endRun(e) {
-		q.totals.Superseded++
+		q.Totals.Superseded++
 		return t.outcome(dueq.StatusSuperseded)
 	}
 	q.apply(r, e, due, now)
@@ -48,7 +40,7 @@ func (q *queue) settle(r *dueq.Result, now instant) dueq.Outcome {
 
 // settleDue reports what is wrong with a result, or when, in ms, it makes the
 // task due. With ByPolicy, ack and dead that is not known or not needed.
-func settleDue(r *dueq.Result, now instant) (int64, error) {
+func settleDue(r *dueq.Result, now Instant) (int64, error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
 	}
@@ -62,73 +54,74 @@ func settleDue(r *dueq.Result, now instant) (int64, error) {
 	return dueAfter(r.Delay, now)
 }
 
-// apply does what the verdict says to e, which is in no place.
-func (q *queue) apply(r *dueq.Result, e *entry, due int64, now instant) {
+// apply does what the verdict says to e, which is in no Place.
+func (q *Queue) apply(r *dueq.Result, e *Entry, due int64, now Instant) {
 	switch r.Verdict {
 	case dueq.VerdictAck:
-		q.totals.Acked++
+		q.Totals.Acked++
 	case dueq.VerdictRetry:
 		q.retry(r, e, due, now)
 	case dueq.VerdictAgain:
-		q.totals.Again++
-		e.failures, e.lastErr = 0, ""
-		e.rounds++
-		q.put(scheduled, e, float64(due))
+		q.Totals.Again++
+		e.Failures, e.LastErr = 0, ""
+		e.Rounds++
+		q.put(Scheduled, e, float64(due))
 	case dueq.VerdictRelease:
-		q.totals.Released++
-		q.put(scheduled, e, float64(due))
+		q.Totals.Released++
+		q.put(Scheduled, e, float64(due))
 	case dueq.VerdictDead:
-		q.totals.Died++
-		e.failures++
-		e.lastErr = dueq.CutError(r.Err)
+		q.Totals.Died++
+		e.Failures++
+		e.LastErr = dueq.CutError(r.Err)
 		q.bury(e, now)
 	}
 }
 
-func (q *queue) retry(r *dueq.Result, e *entry, due int64, now instant) {
+func (q *Queue) retry(r *dueq.Result, e *Entry, due int64, now Instant) {
 	if q.fail(e, dueq.CutError(r.Err), now) {
-		q.totals.Died++
+		q.Totals.Died++
 		return
 	}
 	if r.Delay == dueq.ByPolicy {
-		due = q.retryDue(e.failures, now)
+		due = q.retryDue(e.Failures, now)
 	}
-	q.totals.Retried++
-	q.put(scheduled, e, float64(due))
+	q.Totals.Retried++
+	q.put(Scheduled, e, float64(due))
 }
 
 // settleOnce ends a delivery that left nothing in the store.
-func (q *queue) settleOnce(r *dueq.Result, due int64) dueq.Outcome {
+func (q *Queue) settleOnce(r *dueq.Result, due int64) dueq.Outcome {
 	switch r.Verdict {
 	case dueq.VerdictAck:
-		q.totals.Acked++
+		q.Totals.Acked++
 	case dueq.VerdictRetry:
-		q.totals.Retried++
+		q.Totals.Retried++
 	case dueq.VerdictDead:
-		q.totals.Died++
+		q.Totals.Died++
 	case dueq.VerdictAgain:
-		return q.putBack(r, due, r.Task.Round+1, &q.totals.Again)
+		return q.putBack(r, due, r.Task.Round+1, &q.Totals.Again)
 	case dueq.VerdictRelease:
-		return q.putBack(r, due, r.Task.Round, &q.totals.Released)
+		return q.putBack(r, due, r.Task.Round, &q.Totals.Released)
 	}
 	return q.find(r.Task.Lease.Member).outcome(dueq.StatusDone)
 }
 
-// putBack schedules a task as it was delivered, if it is in no place.
-func (q *queue) putBack(r *dueq.Result, due int64, rounds int, total *int64) dueq.Outcome {
+// putBack schedules a task as it was delivered, if it is in no Place.
+func (q *Queue) putBack(r *dueq.Result, due int64, rounds int, total *int64) dueq.Outcome {
 	member := r.Task.Lease.Member
 	if _, err := dueq.ParseMember(member); err != nil {
 		return refused(err)
 	}
 	t := q.find(member)
 	if t.exists() {
-		q.totals.Superseded++
+		q.Totals.Superseded++
 		return t.outcome(dueq.StatusSuperseded)
 	}
 	*total++
 	t.tidy()
 	e := q.entry(member)
-	e.rounds, e.body = rounds, bytes.Clone(r.Task.Body)
-	q.put(scheduled, e, float64(due))
+	e.Rounds = rounds
+	e.setBody(r.Task.Body)
+	q.put(Scheduled, e, float64(due))
 	return dueq.Outcome{Status: dueq.StatusDone, Due: milliTime(due)}
 }
