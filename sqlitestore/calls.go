@@ -1,0 +1,85 @@
+package sqlitestore
+
+import (
+	"context"
+	"time"
+
+	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/rules"
+)
+
+// Schedule implements dueq.Store.
+func (s *Store) Schedule(ctx context.Context, items []dueq.Item) ([]dueq.Outcome, error) {
+	var outcomes []dueq.Outcome
+	err := s.write(ctx, func(u *unit) (err error) {
+		outcomes, err = rules.Schedule(items, s.now(), func(name string) *rules.Queue { return u.queue(name).Queue })
+		return err
+	})
+	if err != nil {
+		return nil, s.wrap("schedule", "", err)
+	}
+	return outcomes, nil
+}
+
+// Change implements dueq.Store.
+func (s *Store) Change(ctx context.Context, queue string, op dueq.Op, targets []dueq.Target) ([]dueq.Outcome, error) {
+	return change(ctx, s, "change", queue, func(q *rules.Queue) ([]dueq.Outcome, error) {
+		return q.Change(op, targets, s.now())
+	})
+}
+
+// Claim implements dueq.Store.
+func (s *Store) Claim(ctx context.Context, req dueq.ClaimRequest) (dueq.Claim, error) {
+	return change(ctx, s, "claim", req.Queue, func(q *rules.Queue) (dueq.Claim, error) {
+		return q.Claim(req, s.now())
+	})
+}
+
+// Settle implements dueq.Store.
+func (s *Store) Settle(ctx context.Context, queue string, results []dueq.Result) ([]dueq.Outcome, error) {
+	return change(ctx, s, "settle", queue, func(q *rules.Queue) ([]dueq.Outcome, error) {
+		return q.Settle(results, s.now())
+	})
+}
+
+// Extend implements dueq.Store.
+func (s *Store) Extend(ctx context.Context, queue string, leases []dueq.Lease, d time.Duration) ([]dueq.Outcome, error) {
+	return change(ctx, s, "extend", queue, func(q *rules.Queue) ([]dueq.Outcome, error) {
+		return q.Extend(leases, d, s.now())
+	})
+}
+
+// SetSettings implements dueq.Store.
+func (s *Store) SetSettings(ctx context.Context, queue string, patch dueq.SettingsPatch) (dueq.Settings, error) {
+	if err := dueq.ValidateQueue(queue); err != nil {
+		return dueq.Settings{}, s.wrap("set settings", queue, err)
+	}
+	if len(patch) == 0 {
+		return s.Settings(ctx, queue)
+	}
+	var settings dueq.Settings
+	err := s.write(ctx, func(u *unit) (err error) {
+		settings, err = u.queue(queue).set(patch)
+		return err
+	})
+	if err != nil {
+		return dueq.Settings{}, s.wrap("set settings", queue, err)
+	}
+	return settings, nil
+}
+
+// change makes a call about one queue that writes.
+func change[T any](ctx context.Context, s *Store, op, queue string, do func(q *rules.Queue) (T, error)) (T, error) {
+	var answer, none T
+	err := dueq.ValidateQueue(queue)
+	if err == nil {
+		err = s.write(ctx, func(u *unit) (err error) {
+			answer, err = do(u.queue(queue).Queue)
+			return err
+		})
+	}
+	if err != nil {
+		return none, s.wrap(op, queue, err)
+	}
+	return answer, nil
+}
