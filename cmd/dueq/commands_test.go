@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/openstore"
 	"github.com/spf13/cobra"
 )
 
@@ -146,7 +148,16 @@ func TestUsage(t *testing.T) {
 func TestStoreFlag(t *testing.T) {
 	real := onRedis(t)
 	c := &cli{open: real.open}
-	t.Run("without a store every command says how to name one", func(t *testing.T) {
+	t.Run("without a store two commands meet in a file and name it once", func(t *testing.T) {
+		c := &cli{open: real.open, home: t.TempDir()}
+		c.run(t, "", "schedule", "q", "m", "--in", "1h").must(t, 0)
+		r := c.run(t, "", "queues", "-o", "json").must(t, 0)
+		r.has(t, `"q"`)
+		if url, err := openstore.Default(func(name string) string { return map[string]string{"HOME": c.home}[name] }, runtime.GOOS); err != nil || strings.Count(r.stderr, url) != 1 {
+			t.Errorf("%s (%v) is not named once: %s", url, err, r.stderr)
+		}
+	})
+	t.Run("without a store and a home every command says how to name one", func(t *testing.T) {
 		for _, line := range []string{"queues", "get q m", "cancel q m", "list q", "stats", "pause q", "settings q", "dead list q",
 			"dead delete q --all", "schedule q m --in 1s", "run-now q m", "reschedule q m --in 1s", "work q"} {
 			r := c.run(t, "", strings.Fields(line)...).must(t, 2)

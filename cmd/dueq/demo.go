@@ -7,9 +7,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/dueq/dueq"
 	"github.com/spf13/cobra"
 )
 
@@ -19,8 +21,8 @@ cancelled, some get another time, some fail and are tried again, and one fails
 until it is a dead letter. Meanwhile a user is reminded three times, at growing
 intervals. At the end everything must add up, and nothing may have run early.
 
-It runs in memory, whatever DUEQ_STORE says, unless --store is given. There it
-uses queues of its own and empties them at the end.`
+It runs in a file of its own that goes at the end, whatever DUEQ_STORE says,
+unless --store is given. There it uses queues of its own and empties them at the end.`
 
 // demoMost is how long the demo may take; usually it is half of it.
 const demoMost = 20 * time.Second
@@ -36,12 +38,9 @@ func (a *app) demo() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			suffix := fmt.Sprintf("-demo-%06x", rand.N(1<<24))
 			if a.url == "" {
-				a.url = "memory:"
-			}
-			if a.url == "memory:" {
 				suffix = ""
 			}
-			store, err := a.store(cmd.Context())
+			store, err := a.demoStore(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -55,6 +54,20 @@ func (a *app) demo() *cobra.Command {
 			return a.printDemo(cmd.Context(), d)
 		},
 	}
+}
+
+// demoStore opens the store that was named, or a new one that goes at the end.
+func (a *app) demoStore(ctx context.Context) (dueq.Store, error) {
+	if a.url != "" {
+		return a.store(ctx)
+	}
+	dir, err := os.MkdirTemp("", "dueq-demo-")
+	if err != nil {
+		return nil, err
+	}
+	a.scratch = dir
+	a.opened, err = a.open(ctx, "sqlite:"+filepath.Join(dir, "demo.db"), a.prefix)
+	return a.opened, err
 }
 
 // run does it all and returns when every task has come to its end.
@@ -188,14 +201,14 @@ func tableDemo(w io.Writer, v demoView, url string) {
 	row(w, "drift max", ms(v.DriftMaxUs), "")
 	row(w)
 	row(w, "What to try next:")
-	if url == "memory:" {
-		url = "redis://127.0.0.1:6379"
-		row(w, "  dueq demo --store "+url)
+	switch {
+	case url == "":
+		row(w, "  dueq demo --store redis://127.0.0.1:6379")
+	case strings.Contains(url, "@"):
+		row(w, "  export DUEQ_STORE=…") // there is a password in it
+	default:
+		row(w, "  export DUEQ_STORE="+url)
 	}
-	if strings.Contains(url, "@") {
-		url = "…" // there is a password in it
-	}
-	row(w, "  export DUEQ_STORE="+url)
 	row(w, "  dueq work order:close -- sh -c 'echo closing $DUEQ_ID'")
 	row(w, "  dueq schedule order:close order_123456:pay_timeout --in 5s")
 	row(w, "  dueq stats order:close")

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/openstore"
 )
 
 func TestDemo(t *testing.T) {
@@ -15,6 +17,15 @@ func TestDemo(t *testing.T) {
 		r := c.run(t, "", "demo", "-o", "json").must(t, 0)
 		r.says(t, "scheduled 241", "drift p99")
 		checkDemo(t, r)
+	})
+	t.Run("alone runs in a file and leaves nothing", func(t *testing.T) {
+		t.Setenv("TMPDIR", t.TempDir())
+		c := &cli{open: func(url, prefix string) (dueq.Store, error) { return openstore.Open(t.Context(), url, prefix) }}
+		r := c.run(t, "", "demo", "-o", "json").must(t, 0)
+		checkDemo(t, r)
+		if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
 	})
 	t.Run("in Redis has queues of its own and leaves no task", func(t *testing.T) {
 		t.Parallel()

@@ -24,6 +24,7 @@ type cli struct {
 	zadd  func(queue, member string, score float64)    // as a foreign producer does
 	url   string
 	extra []string // arguments of every command line
+	home  string   // HOME, where the default store lies
 
 	terminal bool // stdin, stdout and stderr are one
 }
@@ -43,7 +44,7 @@ func (c *cli) runContext(t *testing.T, ctx context.Context, stdin string, args .
 	var stdout, stderr lockedBuffer
 	a := &app{
 		stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr,
-		getenv: func(name string) string { return map[string]string{"DUEQ_STORE": c.url}[name] },
+		getenv: func(name string) string { return map[string]string{"DUEQ_STORE": c.url, "HOME": c.home}[name] },
 		open:   func(_ context.Context, url, prefix string) (dueq.Store, error) { return c.open(url, prefix) },
 		exit:   func(code int) { panic(fmt.Sprintf("exit %d", code)) },
 

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"runtime"
 	"strings"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/openstore"
 	"github.com/spf13/cobra"
 )
 
@@ -23,17 +26,21 @@ type app struct {
 	url, prefix, format string // global flags
 
 	opened  dueq.Store // by store, closed at the end of run
+	scratch string     // a directory that goes at the end of run
 	running bool       // the command line was in order and its command began
 }
 
-const rootHelp = `dueq is a delay queue on Redis: a task is scheduled now and handled when it is due.
+const rootHelp = `dueq is a delay queue on Redis or in a file: a task is scheduled now and handled when it is due.
 
-Start with "dueq demo". Then name a store, with --store or DUEQ_STORE, and keep
-it the same in every terminal:
+Start with "dueq demo". Then, in two terminals:
 
-  export DUEQ_STORE=redis://127.0.0.1:6379
   dueq work order:close
   dueq schedule order:close order_123456:pay_timeout --in 30m
+
+Without --store or DUEQ_STORE both use a file in your data directory. To share
+queues between machines, name a server, the same in every terminal:
+
+  export DUEQ_STORE=redis://127.0.0.1:6379
 
 Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 failed, 2 wrong
 usage or input, 3 not found, 4 conflict (running, dead, changed),
@@ -78,7 +85,7 @@ func (a *app) root() *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.url, "store", "", "`URL` of the store: redis://HOST:PORT, rediss://…, or memory: which ends with the command (default $DUEQ_STORE)")
+	flags.StringVar(&a.url, "store", "", "`URL` of the store: redis://HOST:PORT, rediss://…, sqlite:PATH, or memory: which ends with the command (default $DUEQ_STORE, else a file in your data directory)")
 	flags.Var(newValue(&a.prefix, "delay:", "TEXT", parsePrefix), "prefix", "what the keys in Redis begin with")
 	flags.VarP(newValue(&a.format, "table", "FORMAT", oneOf("output", "table", "json")), "output", "o", "table or json")
 	root.AddCommand(
@@ -123,7 +130,11 @@ func (a *app) store(ctx context.Context) (dueq.Store, error) {
 		url = a.getenv("DUEQ_STORE")
 	}
 	if url == "" {
-		return nil, &dueq.FieldError{Field: "store", Reason: "is not set: give --store URL or set DUEQ_STORE, for example --store redis://127.0.0.1:6379"}
+		var err error
+		if url, err = openstore.Default(a.getenv, runtime.GOOS); err != nil {
+			return nil, &dueq.FieldError{Field: "store", Reason: fmt.Sprintf("is not set, and %v: give --store URL or set DUEQ_STORE, for example --store redis://127.0.0.1:6379", err)}
+		}
+		a.say("using %s; --store or DUEQ_STORE names another store", url)
 	}
 	store, err := a.open(ctx, url, a.prefix)
 	if err != nil {
@@ -134,10 +145,14 @@ func (a *app) store(ctx context.Context) (dueq.Store, error) {
 }
 
 func (a *app) close() error {
-	if a.opened == nil {
-		return nil
+	var err error
+	if a.opened != nil {
+		err = a.opened.Close()
 	}
-	return a.opened.Close()
+	if a.scratch != "" {
+		err = errors.Join(err, os.RemoveAll(a.scratch))
+	}
+	return err
 }
 
 // helpOrUnknown is the run of a command that only has subcommands.

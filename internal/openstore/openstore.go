@@ -10,11 +10,13 @@ import (
 	"github.com/dueq/dueq"
 	"github.com/dueq/dueq/memstore"
 	"github.com/dueq/dueq/redisstore"
+	"github.com/dueq/dueq/sqlitestore"
 )
 
-// Open opens the store at rawURL: redis://, rediss://, or memory: for a new
-// one that only this process sees. An empty prefix is the store's default;
-// memory has none. Whoever opens a store closes it.
+// Open opens the store at rawURL: redis://, rediss://, sqlite:PATH for a file,
+// which is made if it is missing, or memory: for a new one that only this
+// process sees. An empty prefix is the store's default; files and memory have
+// none. Whoever opens a store closes it.
 //
 // Errors: a *dueq.FieldError "store" for a URL that names no store, and what
 // the store says. No error shows the password of the URL.
@@ -23,12 +25,14 @@ func Open(ctx context.Context, rawURL, prefix string) (dueq.Store, error) {
 	switch {
 	case scheme == "redis" || scheme == "rediss":
 		return openRedis(ctx, rawURL, prefix)
+	case scheme == "sqlite":
+		return openFile(ctx, rawURL, rest)
 	case rawURL == "memory:":
 		return memstore.New(memstore.Options{}), nil
 	case scheme == "memory":
 		return nil, &dueq.FieldError{Field: "store", Reason: fmt.Sprintf("memory: takes nothing after the colon, not %q", rest)}
 	}
-	return nil, &dueq.FieldError{Field: "store", Reason: "is none of redis://HOST:PORT, rediss://HOST:PORT and memory:"}
+	return nil, &dueq.FieldError{Field: "store", Reason: "is none of redis://HOST:PORT, rediss://HOST:PORT, sqlite:PATH and memory:"}
 }
 
 func openRedis(ctx context.Context, rawURL, prefix string) (dueq.Store, error) {
@@ -38,6 +42,20 @@ func openRedis(ctx context.Context, rawURL, prefix string) (dueq.Store, error) {
 	store, err := redisstore.Open(rawURL, redisstore.Options{Prefix: prefix})
 	if err != nil {
 		return nil, hidePassword(rawURL, err)
+	}
+	return store, nil
+}
+
+func openFile(ctx context.Context, rawURL, path string) (dueq.Store, error) {
+	if path == "" || strings.HasPrefix(path, "//") {
+		return nil, &dueq.FieldError{Field: "store", Reason: "is not sqlite:PATH, for example sqlite:/var/lib/dueq/dueq.db"}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, dueq.Unavailable(err)
+	}
+	store, err := sqlitestore.Open(path, sqlitestore.Options{})
+	if err != nil {
+		return nil, err
 	}
 	return store, nil
 }

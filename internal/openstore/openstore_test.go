@@ -2,6 +2,7 @@ package openstore_test
 
 import (
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -33,6 +34,23 @@ func TestOpen(t *testing.T) {
 		}
 	})
 
+	t.Run("sqlite keeps tasks in a file", func(t *testing.T) {
+		url := "sqlite:" + filepath.Join(t.TempDir(), "new", "dueq.db")
+		for _, want := range []dueq.Status{dueq.StatusScheduled, dueq.StatusReplaced} {
+			store, err := openstore.Open(t.Context(), url, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			outcomes, err := store.Schedule(t.Context(), []dueq.Item{{Queue: "q", Task: dueq.Task{ID: "a"}}})
+			if err != nil || outcomes[0].Status != want {
+				t.Errorf("got %v, %v; want %v", outcomes, err, want)
+			}
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+
 	t.Run("redis keeps tasks under the prefix", func(t *testing.T) {
 		url := redistest.Start(t).URL()
 		for _, prefix := range []string{"one:", "two:"} {
@@ -48,7 +66,7 @@ func TestOpen(t *testing.T) {
 		}
 	})
 
-	for _, url := range []string{"", "redis", "sqlite://file", "http://localhost", "memory:x", "memory", "127.0.0.1:6379"} {
+	for _, url := range []string{"", "redis", "sqlite:", "sqlite://file", "http://localhost", "memory:x", "memory", "127.0.0.1:6379"} {
 		t.Run("refuses "+url, func(t *testing.T) {
 			_, err := openstore.Open(t.Context(), url, "")
 			var field *dueq.FieldError
@@ -68,5 +86,25 @@ func TestOpen(t *testing.T) {
 				t.Errorf("got %v, want an error without the password", err)
 			}
 		})
+	}
+}
+
+func TestDefault(t *testing.T) {
+	for _, c := range []struct {
+		goos, want string
+		env        map[string]string
+	}{
+		{"linux", "sqlite:/home/u/.local/share/dueq/dueq.db", map[string]string{"HOME": "/home/u"}},
+		{"linux", "sqlite:/data/dueq/dueq.db", map[string]string{"HOME": "/home/u", "XDG_DATA_HOME": "/data"}},
+		{"linux", "sqlite:/home/u/.local/share/dueq/dueq.db", map[string]string{"HOME": "/home/u", "XDG_DATA_HOME": "relative"}},
+		{"darwin", "sqlite:/Users/u/Library/Application Support/dueq/dueq.db", map[string]string{"HOME": "/Users/u"}},
+		{"windows", "sqlite:" + filepath.Join("local", "dueq", "dueq.db"), map[string]string{"LocalAppData": "local"}},
+		{"linux", "", nil},
+		{"windows", "", map[string]string{"HOME": "/home/u"}},
+	} {
+		got, err := openstore.Default(func(name string) string { return c.env[name] }, c.goos)
+		if got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s %v: got %q, %v; want %q", c.goos, c.env, got, err, c.want)
+		}
 	}
 }
