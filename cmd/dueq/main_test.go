@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -54,9 +55,10 @@ func (c *cli) runContext(t *testing.T, ctx context.Context, stdin string, args .
 	return result{stdout.String(), stderr.String(), code}
 }
 
-// on runs f on an empty store in memory and on one in Redis.
+// on runs f on an empty store in memory, on one in a file and on one in Redis.
 func on(t *testing.T, f func(t *testing.T, c *cli)) {
 	t.Run("memory", func(t *testing.T) { f(t, onMemory(t)) })
+	t.Run("sqlite", func(t *testing.T) { f(t, onSQLite(t)) })
 	t.Run("redis", func(t *testing.T) { f(t, onRedis(t)) })
 }
 
@@ -73,6 +75,19 @@ func onMemory(t *testing.T) *cli {
 type kept struct{ dueq.Store }
 
 func (kept) Close() error { return nil }
+
+// onSQLite opens a file, which has no open format: zadd is nil.
+func onSQLite(t *testing.T) *cli {
+	t.Helper()
+	url := "sqlite:" + filepath.Join(t.TempDir(), "test.db")
+	open := func(url, prefix string) (dueq.Store, error) { return openstore.Open(t.Context(), url, prefix) }
+	store, err := open(url, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return &cli{store: store, url: url, open: open}
+}
 
 func onRedis(t *testing.T) *cli {
 	t.Helper()

@@ -87,6 +87,9 @@ func TestMove(t *testing.T) {
 			c.run(t, "", "settings", "e2", "set", "body_max=1").must(t, 0)
 			c.run(t, "", "schedule", "e", "m", "--at", far, "--body", "long").must(t, 0)
 			c.run(t, "", "move", "e", "e2", "m").must(t, 4).has(t, "m  refused", "too large")
+			if c.zadd == nil {
+				return
+			}
 			c.zadd("e", "bad member", 4e12)
 			c.run(t, "", "move", "e", "e3", "--all").must(t, 4).has(t, "bad member  refused", "moved 1 tasks")
 			if s := c.stats(t, "e"); s.Scheduled != 1 {
