@@ -77,8 +77,7 @@ func ceilMilli(t time.Time) int64 {
 // Unix milliseconds. A time without an offset is refused.
 func ParseWhen(s string) (When, error) {
 	if ms, ok := parseDigits(s); ok {
-		w := When{at: time.UnixMilli(ms)}
-		return w, w.Validate()
+		return When{at: time.UnixMilli(ms)}, ValidDue(ms)
 	}
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
