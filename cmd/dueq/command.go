@@ -34,8 +34,9 @@ type command struct {
 	again          time.Duration
 	stdout, stderr io.Writer
 
-	mu     sync.Mutex // guards groups
+	mu     sync.Mutex // guards what follows
 	groups map[int]struct{}
+	over   bool // killAll was called: no more are started
 }
 
 func newCommand(args []string, again time.Duration, stdout, stderr io.Writer) (*command, error) {
@@ -62,10 +63,9 @@ func (c *command) Handle(ctx context.Context, t *dueq.Task) error {
 		told = true
 		return tell()
 	}
-	if err := cmd.Start(); err != nil {
+	if err := c.start(cmd); err != nil {
 		return fmt.Errorf("command did not start: %w", err)
 	}
-	c.note(cmd.Process.Pid)
 	err := cmd.Wait()
 	if ctx.Err() != nil {
 		killGroup(cmd.Process.Pid) // what its children left running
@@ -111,10 +111,19 @@ func (c *command) verdict(cmd *exec.Cmd, err error, stderr string, told error) e
 	return errors.New(text)
 }
 
-func (c *command) note(pid int) {
+// start starts a command and notes its group in one step, so that killAll
+// misses none.
+func (c *command) start(cmd *exec.Cmd) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.groups[pid] = struct{}{}
+	if c.over {
+		return errors.New("all commands were killed")
+	}
+	err := cmd.Start()
+	if err == nil {
+		c.groups[cmd.Process.Pid] = struct{}{}
+	}
+	return err
 }
 
 func (c *command) forget(pid int) {
@@ -123,10 +132,11 @@ func (c *command) forget(pid int) {
 	delete(c.groups, pid)
 }
 
-// killAll kills all commands that run.
+// killAll kills all commands that run, and lets no more start.
 func (c *command) killAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.over = true
 	for pid := range c.groups {
 		killGroup(pid)
 	}
