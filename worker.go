@@ -51,9 +51,9 @@ type Worker struct {
 	ready  chan *lane       // to be claimed from
 	again  chan *lane       // the same, of those that failed twice
 	kick   chan struct{}    // makes the planner look again
-	base   context.Context  //nolint:containedctx // of handlers; ends when a stop has waited long enough
+	base   context.Context  // of handlers; ends when a stop has waited long enough
 	cancel context.CancelCauseFunc
-	over   context.Context //nolint:containedctx // ends when Run returns
+	over   context.Context // ends when Run returns
 
 	handlers sync.WaitGroup // goroutines of lane.work
 	settlers sync.WaitGroup // goroutines of lane.settle
