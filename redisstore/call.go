@@ -113,7 +113,7 @@ func (s *Store) exec(ctx context.Context, ins []*invocation, prepare func(*invoc
 		}
 	}
 	if err == nil && versions != nil {
-		_ = s.noteVersions(versions) // whoever needs them reads again
+		s.noteVersions(versions) // if they cannot be read, whoever needs them reads again
 	}
 }
 
@@ -158,6 +158,14 @@ func (s *Store) send(ctx context.Context, cmds []redis.Cmder) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// do is send for one command, whose error it returns.
+func (s *Store) do(ctx context.Context, cmd redis.Cmder) error {
+	if err := s.send(ctx, []redis.Cmder{cmd}); err != nil {
+		return err
+	}
+	return cmd.Err()
 }
 
 func (s *Store) usable(ctx context.Context) error {

@@ -73,12 +73,7 @@ func (s *Store) probe(ctx context.Context, queue string) error {
 	if !s.suspect.Load() {
 		return nil
 	}
-	ping := redis.NewStatusCmd(ctx, "ping")
-	err := s.send(ctx, []redis.Cmder{ping})
-	if err == nil {
-		err = ping.Err()
-	}
-	if err != nil {
+	if err := s.do(ctx, redis.NewStatusCmd(ctx, "ping")); err != nil {
 		err = s.wrap(ctx, "claim", s.keysOf(queue), err)
 		var call *dueq.CallError
 		if errors.As(err, &call) {

@@ -211,11 +211,7 @@ func (s *Store) Stats(ctx context.Context, queues ...string) ([]dueq.QueueStats,
 
 func (s *Store) queues(ctx context.Context) ([]string, error) {
 	cmd := redis.NewStringSliceCmd(ctx, "smembers", s.queuesKey())
-	err := s.send(ctx, []redis.Cmder{cmd})
-	if err == nil {
-		err = cmd.Err()
-	}
-	if err != nil {
+	if err := s.do(ctx, cmd); err != nil {
 		return nil, s.wrap(ctx, "stats", nil, err)
 	}
 	names := slices.DeleteFunc(cmd.Val(), func(name string) bool { return dueq.ValidateQueue(name) != nil })

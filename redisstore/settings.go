@@ -85,12 +85,10 @@ func (s *Store) Settings(ctx context.Context, queue string) (dueq.Settings, erro
 	defer cancel()
 	if s.settings.stale() {
 		versions := s.versionsCmd(ctx)
-		if err := s.send(ctx, []redis.Cmder{versions}); err != nil {
+		if err := s.do(ctx, versions); err != nil {
 			return dueq.Settings{}, s.wrap(ctx, "settings", s.keysOf(queue), err)
 		}
-		if err := s.noteVersions(versions); err != nil {
-			return dueq.Settings{}, s.wrap(ctx, "settings", s.keysOf(queue), err)
-		}
+		s.noteVersions(versions)
 	}
 	if known, ok := s.settings.get(queue); ok {
 		return known.settings, known.err
@@ -102,22 +100,16 @@ func (s *Store) versionsCmd(ctx context.Context) *redis.MapStringStringCmd {
 	return redis.NewMapStringStringCmd(ctx, "hgetall", s.versionsKey())
 }
 
-func (s *Store) noteVersions(cmd *redis.MapStringStringCmd) error {
-	if err := cmd.Err(); err != nil {
-		return err
+func (s *Store) noteVersions(cmd *redis.MapStringStringCmd) {
+	if cmd.Err() == nil {
+		s.settings.sawVersions(cmd.Val())
 	}
-	s.settings.sawVersions(cmd.Val())
-	return nil
 }
 
 func (s *Store) readSettings(ctx context.Context, queue string) (dueq.Settings, error) {
 	k := s.keysOf(queue)
 	fields := redis.NewMapStringStringCmd(ctx, "hgetall", k.names[settingsKey])
-	err := s.send(ctx, []redis.Cmder{fields})
-	if err == nil {
-		err = fields.Err()
-	}
-	if err != nil {
+	if err := s.do(ctx, fields); err != nil {
 		return dueq.Settings{}, s.wrap(ctx, "settings", k, err)
 	}
 	return s.decode(queue, fields.Val())

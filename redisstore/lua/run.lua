@@ -70,9 +70,8 @@ local function bury(member, failures, rounds, reason)
   keep_error(member, reason)
 end
 
--- Puts a member back after one more failure, at due or by policy; the first
--- failure of a lease end is due at once. Returns its due time, or nil if its
--- retries are used up and it is a dead letter now.
+-- Puts a member back after one more failure, at due or by policy. Returns its
+-- due time, or nil if its retries are used up and it is a dead letter now.
 local function fail(member, failures, rounds, reason, due)
   failures = failures + 1
   if failures > retry_policy().retries then

@@ -14,7 +14,8 @@
 local reply, totals = {0, clock}, {}
 local before, earliest = head(), nil
 local body_count, tries_count, error_count = side_data()
-local nexts, deads = call('ZCARD', NEXT), call('ZCARD', DEAD)
+local nexts = call('ZCARD', NEXT)
+call('ZCARD', DEAD) -- fails here if it is no zset
 call('HEXISTS', STATS, 'acked')
 
 local function count(total) totals[total] = (totals[total] or 0) + 1 end
