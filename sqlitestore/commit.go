@@ -167,6 +167,9 @@ func (s *Store) transact(batch []*call) (*unit, []*call, error) {
 		return nil, batch, err
 	}
 	defer s.writer.rollback()
+	if err := s.writer.validate(); err != nil {
+		return nil, batch, err
+	}
 	batch = append(batch, s.take(maxShare-len(batch))...)
 	u := newUnit(s.writer)
 	for _, c := range batch {
@@ -175,6 +178,11 @@ func (s *Store) transact(batch []*call) (*unit, []*call, error) {
 	err := u.flush()
 	if err == nil {
 		err = s.end()
+	}
+	if err == nil {
+		u.keep()
+	} else {
+		s.writer.forget()
 	}
 	return u, batch, err
 }

@@ -37,11 +37,12 @@ var patch = sync.OnceFunc(sqlite3.PatchIssue199)
 // allows it.
 func openConn(path string) (*conn, error) {
 	patch()
+	registerJournalLayer()
 	c := &conn{path: path, tls: libc.NewTLS(), stmts: map[string]*stmt{}}
 	name, handle := c.text(path), c.alloc(int(unsafe.Sizeof(uintptr(0))))
 	defer c.mem.reset(c.tls)
 	const flags = sqlite3.SQLITE_OPEN_READWRITE | sqlite3.SQLITE_OPEN_NOMUTEX | sqlite3.SQLITE_OPEN_EXRESCODE
-	code := sqlite3.Xsqlite3_open_v2(c.tls, name, handle, flags, 0)
+	code := sqlite3.Xsqlite3_open_v2(c.tls, name, handle, flags, c.text(journalLayer))
 	c.db = *(*uintptr)(pointer(handle))
 	if code != sqlite3.SQLITE_OK {
 		err := c.error(code)

@@ -6,6 +6,9 @@ import (
 	"github.com/dueq/dueq/internal/rules"
 )
 
+// Path is that of the file.
+func (s *Store) Path() string { return s.path }
+
 // Add does what a plain ZADD does on Redis.
 func (s *Store) Add(queue, member string, score float64) error {
 	return s.write(context.Background(), func(u *unit) error {

@@ -94,6 +94,7 @@ func Open(path string, opts Options) (*Store, error) {
 	if s.writer, err = openSession(ctx, path, ""); err != nil {
 		return nil, explain(path, err)
 	}
+	s.writer.forget()
 	return s, nil
 }
 

@@ -1,12 +1,15 @@
 package sqlitestore_test
 
 import (
+	"context"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/dueq/dueq"
 	"github.com/dueq/dueq/internal/rules"
 	"github.com/dueq/dueq/memstore"
 	"github.com/dueq/dueq/sqlitestore"
@@ -22,7 +25,59 @@ func TestStore(t *testing.T) {
 // frozen clock, every answer and all that lies in the store compared.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	store := openFixture(t)
+	compare(t, openFixture(t))
+}
+
+// What one process knows of the file is worth nothing once another wrote.
+func TestModelOfTwoProcesses(t *testing.T) {
+	t.Parallel()
+	first := openFixture(t)
+	path := first.Store.(*sqlitestore.Store).Path()
+	other := open(t, path, sqlitestore.Options{Now: first.Now, Timeout: 10 * time.Second})
+	first.Store = &shared{Store: first.Store, other: other, random: rand.New(rand.NewPCG(1, 2))}
+	compare(t, first)
+}
+
+// shared is two stores on one file, of which each call that writes takes one.
+type shared struct {
+	dueq.Store
+	other  dueq.Store
+	random *rand.Rand
+}
+
+func (s *shared) any() dueq.Store {
+	if s.random.IntN(3) == 0 {
+		return s.other
+	}
+	return s.Store
+}
+
+func (s *shared) Schedule(ctx context.Context, items []dueq.Item) ([]dueq.Outcome, error) {
+	return s.any().Schedule(ctx, items)
+}
+
+func (s *shared) Change(ctx context.Context, queue string, op dueq.Op, targets []dueq.Target) ([]dueq.Outcome, error) {
+	return s.any().Change(ctx, queue, op, targets)
+}
+
+func (s *shared) Claim(ctx context.Context, req dueq.ClaimRequest) (dueq.Claim, error) {
+	return s.any().Claim(ctx, req)
+}
+
+func (s *shared) Settle(ctx context.Context, queue string, results []dueq.Result) ([]dueq.Outcome, error) {
+	return s.any().Settle(ctx, queue, results)
+}
+
+func (s *shared) Extend(ctx context.Context, queue string, leases []dueq.Lease, d time.Duration) ([]dueq.Outcome, error) {
+	return s.any().Extend(ctx, queue, leases, d)
+}
+
+func (s *shared) SetSettings(ctx context.Context, queue string, patch dueq.SettingsPatch) (dueq.Settings, error) {
+	return s.any().SetSettings(ctx, queue, patch)
+}
+
+// compare runs the model on a store and on one in memory with its clock.
+func compare(t *testing.T, store storetest.Fixture) {
 	oracle := memstore.New(memstore.Options{Now: store.Now})
 	storetest.Model(t, store, storetest.Fixture{
 		Store:   oracle,

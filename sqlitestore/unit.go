@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -14,17 +15,20 @@ import (
 // rolls back.
 type unit struct {
 	*session
-	queues []*queue
-	byName map[string]*queue
-	err    error
+	touched []*queue
+	byName  map[string]*queue
+	err     error
 }
 
 func newUnit(s *session) *unit { return &unit{session: s, byName: map[string]*queue{}} }
 
-// session is a connection with what it knows of settings.
+// session is a connection with what it knows of settings, and of queues.
 type session struct {
 	*conn
 	settings map[string]dueq.Settings // by their JSON
+	queues   map[string]*queue        // as the file has them; nil for who only reads
+	version  int64                    // data_version of queues: it changes when others write
+	kept     int                      // rows in queues
 }
 
 // queue is the rules over the rows of one queue.
@@ -43,6 +47,7 @@ type storage struct {
 	was     rules.Meta
 	counts  [rules.Places]int64
 	counted [rules.Places]int64 // as the row in the file says
+	kept    map[string]*row     // those active that the file has just so
 	rows    map[string]*row     // those looked at, also members without one
 	loaded  []*row              // the same, in the order they were looked at
 	touched [rules.Places]bool  // since rows were written
@@ -97,12 +102,50 @@ func (u *unit) queue(name string) *queue {
 	if q := u.byName[name]; q != nil {
 		return q
 	}
-	q := &queue{storage: storage{u: u, rows: map[string]*row{}}}
-	q.storage.queue, q.Queue = q, rules.New(name, &q.storage)
-	q.load()
-	u.queues = append(u.queues, q)
+	q := u.session.queues[name]
+	if q == nil {
+		q = &queue{storage: storage{u: u, kept: map[string]*row{}, rows: map[string]*row{}}}
+		q.storage.queue, q.Queue = q, rules.New(name, &q.storage)
+		q.load()
+	}
+	q.u = u
+	u.touched = append(u.touched, q)
 	u.byName[name] = q
 	return q
+}
+
+// maxKept is how many rows a session keeps, and maxKeptQueues how many queues.
+const maxKept, maxKeptQueues = 4096, 64
+
+// validate forgets queues that others wrote since. It runs in a transaction.
+func (ses *session) validate() error {
+	version, err := ses.number("PRAGMA data_version")
+	if err != nil || version != ses.version || ses.kept > maxKept || len(ses.queues) > maxKeptQueues {
+		ses.forget()
+	}
+	ses.version = version
+	return err
+}
+
+func (ses *session) forget() { ses.queues, ses.kept = map[string]*queue{}, 0 }
+
+// keep keeps what the next transactions will ask for: the tasks that are
+// active, and the queues themselves. It follows a commit.
+func (u *unit) keep() {
+	for _, q := range u.touched {
+		u.kept -= len(q.kept)
+		for _, r := range q.loaded {
+			if r.exists && r.In[rules.Active] && r.BodySize <= smallBody {
+				q.kept[r.Member] = r
+			} else {
+				delete(q.kept, r.Member)
+			}
+		}
+		clear(q.rows)
+		q.loaded = q.loaded[:0]
+		u.kept += len(q.kept)
+		u.session.queues[q.Name] = q
+	}
 }
 
 var selectQueue = "SELECT id, known, version, settings, last_ms, grace_ms, number, " +
@@ -179,7 +222,7 @@ func (q *queue) set(patch dueq.SettingsPatch) (dueq.Settings, error) {
 
 // flush writes all that changed.
 func (u *unit) flush() error {
-	for _, q := range u.queues {
+	for _, q := range u.touched {
 		q.flushRows()
 		q.flushMeta()
 	}
@@ -279,18 +322,18 @@ func flag(on bool) int64 {
 
 // smallBody is the size up to which bodies are read with their tasks; larger
 // ones only when they are asked for.
-const smallBody = "1024"
+const smallBody = 1024
 
-const (
-	taskColumns = `member, due_ms, next_ms, lease, died_ms, failures, rounds, cancelled, error,
-		length(body), CASE WHEN length(body) <= ` + smallBody + ` THEN body END`
+var (
+	taskColumns = fmt.Sprintf(`member, due_ms, next_ms, lease, died_ms, failures, rounds, cancelled, error,
+		length(body), CASE WHEN length(body) <= %d THEN body END`, smallBody)
 	selectTask = "SELECT " + taskColumns + " FROM task WHERE queue = ?1 AND member = ?2"
 	selectBody = "SELECT body FROM task WHERE queue = ?1 AND member = ?2"
 )
 
 // Find implements rules.Storage.
 func (st *storage) Find(member string) *rules.Entry {
-	r := st.rows[member]
+	r := st.row(member)
 	if r == nil {
 		r = st.fetch(member)
 	}
@@ -298,6 +341,17 @@ func (st *storage) Find(member string) *rules.Entry {
 		return nil
 	}
 	return &r.Entry
+}
+
+// row returns what is known of a member, or nil.
+func (st *storage) row(member string) *row {
+	r := st.rows[member]
+	if r == nil {
+		if r = st.kept[member]; r != nil {
+			st.add(r)
+		}
+	}
+	return r
 }
 
 func (st *storage) fetch(member string) *row {
@@ -348,7 +402,7 @@ func (r *row) read(s *stmt) {
 
 // New implements rules.Storage.
 func (st *storage) New(member string) *rules.Entry {
-	r := st.rows[member]
+	r := st.row(member)
 	if r == nil {
 		r = st.add(&row{})
 	}
@@ -444,7 +498,7 @@ func (st *storage) scan(p rules.Place, sql string, after *rules.Position, yield 
 	}
 	for st.u.step(s) {
 		member := s.text(0)
-		r := st.rows[member]
+		r := st.row(member)
 		if r == nil {
 			r = st.add(&row{Entry: rules.Entry{Member: member}})
 			r.read(s)

@@ -148,7 +148,7 @@ func (s *Store) tell(u *unit) {
 		_ = s.look()
 		return
 	}
-	for _, q := range u.queues {
+	for _, q := range u.touched {
 		h := head{q.Head(rules.Scheduled), q.Settings.Version}
 		if u.err != nil {
 			s.heads = nil // read anew
