@@ -29,7 +29,10 @@ type Settings struct {
 	DeadKeep    time.Duration // how long dead letters are kept; 1 s to 3,650 d
 	BodyMax     int           // longest body in bytes; 0 to 16 MiB
 	Paused      bool          // nothing is handed out; scheduling goes on
-	Version     int64         // grows with every change; zero if nobody changed anything
+	// WaitReplicas is how many replicas must have a change before its caller is
+	// told of it; 0 to 10. Only a store with replicas takes other than zero.
+	WaitReplicas int
+	Version      int64 // grows with every change; zero if nobody changed anything
 }
 
 // Delivery is what a queue guarantees when a worker dies.
@@ -91,6 +94,7 @@ var settings = []setting{
 	durationSetting("dead_keep", time.Second, 3650*day, func(s *Settings) *time.Duration { return &s.DeadKeep }),
 	intSetting("body_max", 0, 16<<20, func(s *Settings) *int { return &s.BodyMax }),
 	boolSetting("paused", func(s *Settings) *bool { return &s.Paused }),
+	intSetting("wait_replicas", 0, 10, func(s *Settings) *int { return &s.WaitReplicas }),
 }
 
 // With returns the settings with the patch applied, or a [*FieldError] that

@@ -32,6 +32,7 @@ func anySettings(t *rapid.T) dueq.SettingsPatch {
 		"max_late": rapid.OneOf(rapid.Just("off"), rapid.Just(duration("max_late", time.Millisecond, 3650*day))).Draw(t, "late"),
 		"priority": rapid.SampledFrom([]string{"on", "off"}).Draw(t, "priority"), "dead_keep": duration("dead_keep", time.Second, 3650*day),
 		"body_max": number("body_max", 0, 16<<20), "paused": rapid.SampledFrom([]string{"on", "off"}).Draw(t, "paused"),
+		"wait_replicas": number("wait_replicas", 0, 10),
 	}
 }
 
@@ -72,7 +73,7 @@ func TestSettings(t *testing.T) {
 		t.Parallel()
 		want := map[string]string{
 			"batch": "100", "concurrency": "100", "timeout": "3s", "lease": "30s", "lease_max": "1d", "retries": "3", "retry_first": "5s", "retry_factor": "2",
-			"retry_cap": "1h", "retry_jitter": "10%", "delivery": "at_least_once", "max_late": "off", "priority": "off", "dead_keep": "7d", "body_max": "65536", "paused": "off",
+			"retry_cap": "1h", "retry_jitter": "10%", "delivery": "at_least_once", "max_late": "off", "priority": "off", "dead_keep": "7d", "body_max": "65536", "paused": "off", "wait_replicas": "0",
 		}
 		if got := dueq.DefaultSettings().Format(); !maps.Equal(got, want) {
 			t.Errorf("%v", got)
@@ -96,23 +97,24 @@ func TestSettings(t *testing.T) {
 	t.Run("are refused out of bounds, the name named", func(t *testing.T) {
 		t.Parallel()
 		for name, values := range map[string][]string{
-			"batch":        {"0", "1001", "-1", "1.5", "", "many", "1e2", "99999999999999999999"},
-			"concurrency":  {"0", "10001"},
-			"timeout":      {"0s", "999us", "1.5ms", "24h1ms", "-3s", "3", "", "NaN"},
-			"lease":        {"999ms", "30d1ms", "25h"},
-			"lease_max":    {"999ms", "31d"},
-			"retries":      {"-1", "100001"},
-			"retry_first":  {"0", "31d"},
-			"retry_factor": {"0.99", "101", "NaN", "Inf", "x"},
-			"retry_cap":    {"0", "366d"},
-			"retry_jitter": {"-1%", "101%", "NaN", "%", "x"},
-			"delivery":     {"exactly_once", "", "At_least_once"},
-			"max_late":     {"0", "0s", "-1s", "never", "3651d"},
-			"priority":     {"maybe", "", "2"},
-			"dead_keep":    {"0", "999ms", "3651d"},
-			"body_max":     {"-1", "16777217"},
-			"paused":       {"yes", ""},
-			"colour":       {"red"},
+			"batch":         {"0", "1001", "-1", "1.5", "", "many", "1e2", "99999999999999999999"},
+			"concurrency":   {"0", "10001"},
+			"timeout":       {"0s", "999us", "1.5ms", "24h1ms", "-3s", "3", "", "NaN"},
+			"lease":         {"999ms", "30d1ms", "25h"},
+			"lease_max":     {"999ms", "31d"},
+			"retries":       {"-1", "100001"},
+			"retry_first":   {"0", "31d"},
+			"retry_factor":  {"0.99", "101", "NaN", "Inf", "x"},
+			"retry_cap":     {"0", "366d"},
+			"retry_jitter":  {"-1%", "101%", "NaN", "%", "x"},
+			"delivery":      {"exactly_once", "", "At_least_once"},
+			"max_late":      {"0", "0s", "-1s", "never", "3651d"},
+			"priority":      {"maybe", "", "2"},
+			"dead_keep":     {"0", "999ms", "3651d"},
+			"body_max":      {"-1", "16777217"},
+			"wait_replicas": {"-1", "11", "all"},
+			"paused":        {"yes", ""},
+			"colour":        {"red"},
 		} {
 			for _, value := range values {
 				s, err := dueq.DefaultSettings().With(dueq.SettingsPatch{name: value})

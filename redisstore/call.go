@@ -6,7 +6,7 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,57 +18,25 @@ import (
 // database was emptied.
 const registerEvery = 30 * time.Second
 
-// clock follows the server's clock between answers.
-type clock struct {
-	state atomic.Pointer[reading]
-}
-
-type reading struct {
-	micro int64     // the server's clock
-	at    time.Time // ours, monotonic
-}
-
-func (c *clock) saw(micro int64) { c.state.Store(&reading{micro, time.Now()}) }
-
-// deadline is the server time in ms after which a caller with so much patience
-// no longer waits, or 0 while the clock is unknown.
-func (c *clock) deadline(patience time.Duration) int64 {
-	r := c.state.Load()
-	if r == nil {
-		return 0
-	}
-	return (r.micro + (time.Since(r.at) + patience).Microseconds()) / 1000
-}
-
 // within bounds a call: the store's time-out, or the caller's if sooner.
 func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.timeout)
 }
 
-// deadline is the server time in ms after which the caller of ctx no longer
-// waits.
-func (s *Store) deadline(ctx context.Context) int64 {
-	patience := s.timeout
-	if end, ok := ctx.Deadline(); ok {
-		patience = min(patience, time.Until(end))
-	}
-	return s.clock.deadline(patience)
-}
-
 // invoke runs one script and returns its answer: 0 or another code of its own,
 // the clock, and the rest.
-func (s *Store) invoke(ctx context.Context, op string, script *script, queue string, args ...any) ([]any, error) {
-	in := &invocation{script: script, keys: s.keysOf(queue), args: args}
+func (s *Store) invoke(ctx context.Context, op string, in *invocation) ([]any, error) {
 	s.run(ctx, []*invocation{in})
 	return s.answer(ctx, op, in)
 }
 
-// timed is invoke for a script whose first argument is its deadline. One that
-// came too late, by a clock we misjudged, is sent once more.
-func (s *Store) timed(ctx context.Context, op string, script *script, queue string, args ...any) ([]any, error) {
+// timed is invoke for a script whose first argument is its deadline, before
+// args. One that came too late, by a clock we misjudged, is sent once more.
+func (s *Store) timed(ctx context.Context, op string, in *invocation, args ...any) ([]any, error) {
+	s.meet(ctx, in.keys)
 	for try := 0; ; try++ {
-		in := append([]any{s.deadline(ctx)}, args...)
-		reply, err := s.invoke(ctx, op, script, queue, in...)
+		in.args = append([]any{s.deadline(ctx, in.keys)}, args...)
+		reply, err := s.invoke(ctx, op, in)
 		if !errors.Is(err, errLate) || try > 0 || ctx.Err() != nil {
 			return reply, err
 		}
@@ -77,9 +45,31 @@ func (s *Store) timed(ctx context.Context, op string, script *script, queue stri
 
 var errLate = errors.New("the server ran the script after its deadline, so it did nothing")
 
-// run sends scripts in one round trip, and those that the server did not know
-// once more with their source. Each holds its answer or error.
+// run runs scripts, in one round trip but for those that wait for replicas.
+// Each holds its answer or error then.
 func (s *Store) run(ctx context.Context, ins []*invocation) {
+	if !slices.ContainsFunc(ins, (*invocation).waits) {
+		s.runTogether(ctx, ins)
+		return
+	}
+	var group sync.WaitGroup
+	var others []*invocation
+	for _, in := range ins {
+		if in.waits() {
+			group.Go(func() { s.runReplicated(ctx, in) })
+		} else {
+			others = append(others, in)
+		}
+	}
+	if len(others) > 0 {
+		s.runTogether(ctx, others)
+	}
+	group.Wait()
+}
+
+// runTogether sends scripts in one round trip, and those that the server did
+// not know once more with their source.
+func (s *Store) runTogether(ctx context.Context, ins []*invocation) {
 	s.exec(ctx, ins, (*invocation).evalsha)
 	var unknown []*invocation
 	for _, in := range ins {
@@ -102,8 +92,8 @@ func (s *Store) exec(ctx context.Context, ins []*invocation, prepare func(*invoc
 	for i, in := range ins {
 		made[i] = prepare(in)
 		cmds = append(cmds, made[i])
-		if in.script.names && s.register(in.keys.queue) {
-			cmds = append(cmds, redis.NewIntCmd(ctx, "sadd", s.queuesKey(), in.keys.queue))
+		if in.script.names && s.unregistered(in.keys.queue) {
+			cmds = s.register(ctx, cmds, in.keys.queue)
 		}
 	}
 	err := s.send(ctx, cmds)
@@ -120,14 +110,14 @@ func (s *Store) exec(ctx context.Context, ins []*invocation, prepare func(*invoc
 // versionsIfStale lets the versions of settings ride with reads of stats, which
 // an idle worker makes once a second.
 func (s *Store) versionsIfStale(ctx context.Context, ins []*invocation) *redis.MapStringStringCmd {
-	if ins[0].script != statsScript || !s.settings.stale() {
+	if ins[0].script != statsScript || s.cluster != nil || !s.settings.stale() {
 		return nil
 	}
 	return s.versionsCmd(ctx)
 }
 
-// register says, now and then, that a queue's name should be written.
-func (s *Store) register(queue string) bool {
+// unregistered says, now and then, that a queue's name should be written.
+func (s *Store) unregistered(queue string) bool {
 	now := time.Now()
 	if at, ok := s.registered.Load(queue); ok && now.Sub(at.(time.Time)) < registerEvery {
 		return false
@@ -136,21 +126,42 @@ func (s *Store) register(queue string) bool {
 	return true
 }
 
+// register writes the name of a queue, along with cmds. In a cluster it goes to
+// another server, which may be away: nobody waits for that.
+func (s *Store) register(ctx context.Context, cmds []redis.Cmder, queue string) []redis.Cmder {
+	if s.cluster == nil {
+		return append(cmds, redis.NewIntCmd(ctx, "sadd", s.queuesKey(), queue))
+	}
+	s.spawn(func() {
+		ctx, cancel := s.within(context.Background())
+		defer cancel()
+		if s.do(ctx, redis.NewIntCmd(ctx, "sadd", s.queuesKey(), queue)) != nil {
+			s.registered.Delete(queue)
+		}
+	})
+	return cmds
+}
+
 // send processes commands in one round trip. It returns when they hold their
 // answers or errors, or an error when ctx ended first, whatever the client does
 // with contexts; the commands must not be touched then.
 func (s *Store) send(ctx context.Context, cmds []redis.Cmder) error {
+	return s.sendTo(ctx, s.client, cmds)
+}
+
+// sendTo is send to one server, or to the client that knows where to.
+func (s *Store) sendTo(ctx context.Context, to node, cmds []redis.Cmder) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
 	if !s.race {
-		s.process(ctx, cmds)
+		s.process(ctx, to, cmds)
 		return nil
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.process(ctx, cmds)
+		s.process(ctx, to, cmds)
 	}()
 	select {
 	case <-done:
@@ -178,12 +189,13 @@ func (s *Store) usable(ctx context.Context) error {
 	return nil
 }
 
-func (s *Store) process(ctx context.Context, cmds []redis.Cmder) {
+func (s *Store) process(ctx context.Context, to node, cmds []redis.Cmder) {
+	defer s.relocate(ctx, cmds)
 	if len(cmds) == 1 {
-		_ = s.client.Process(ctx, cmds[0])
+		_ = to.Process(ctx, cmds[0])
 		return
 	}
-	pipe := s.client.Pipeline()
+	pipe := to.Pipeline()
 	for _, cmd := range cmds {
 		_ = pipe.Process(ctx, cmd)
 	}
@@ -193,6 +205,21 @@ func (s *Store) process(ctx context.Context, cmds []redis.Cmder) {
 	}
 	for _, cmd := range cmds { // go-redis does not when the server refused the connection
 		cmd.SetErr(err)
+	}
+}
+
+// relocate has a cluster's client look where the slots are, when a server did
+// not answer: it may have been replaced.
+func (s *Store) relocate(ctx context.Context, cmds []redis.Cmder) {
+	if s.cluster == nil {
+		return
+	}
+	for _, cmd := range cmds {
+		var answered redis.Error
+		if err := cmd.Err(); err != nil && !errors.As(err, &answered) {
+			s.cluster.ReloadState(ctx)
+			return
+		}
 	}
 }
 
@@ -207,7 +234,7 @@ func (s *Store) answer(ctx context.Context, op string, in *invocation) ([]any, e
 	if in.err != nil {
 		return nil, s.wrap(ctx, op, in.keys, in.err)
 	}
-	s.clock.saw(in.reply[1].(int64))
+	in.keys.peer.clock.saw(in.reply[1].(int64))
 	if in.reply[0].(int64) == 1 {
 		return nil, &dueq.CallError{Op: op, Queue: in.keys.queue, Err: dueq.Unavailable(errLate)}
 	}

@@ -23,6 +23,7 @@ func (s *Store) Change(ctx context.Context, queue string, op dueq.Op, targets []
 		}
 		good = append(good, i)
 	}
+	k := s.keysOf(queue)
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	for len(good) > 0 {
@@ -30,13 +31,17 @@ func (s *Store) Change(ctx context.Context, queue string, op dueq.Op, targets []
 		for _, i := range good[:min(perCall, len(good))] {
 			args = appendTarget(args, op, targets[i])
 		}
-		reply, err := s.timed(ctx, op.String(), changeScript, queue, args...)
+		in := &invocation{script: changeScript, keys: k, replicas: s.replicasOf(ctx, k, always)}
+		reply, err := s.timed(ctx, op.String(), in, args...)
+		if err == nil {
+			err = s.checkReplicas(ctx, op.String(), in, reply[2].(int64))
+		}
 		if err != nil {
 			return outcomes, err
 		}
-		n := len(reply)/2 - 1
+		n := (len(reply) - 3) / 2
 		for i, at := range good[:n] {
-			outcomes[at] = changed(targets[at], reply[2+2*i].(int64), reply[3+2*i].(int64))
+			outcomes[at] = changed(targets[at], reply[3+2*i].(int64), reply[4+2*i].(int64))
 		}
 		good = good[n:]
 	}

@@ -25,13 +25,14 @@ func (s *Store) Claim(ctx context.Context, req dueq.ClaimRequest) (dueq.Claim, e
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	if err := s.probe(ctx, req.Queue); err != nil {
+	k := s.keysOf(req.Queue)
+	if err := s.probe(ctx, k); err != nil {
 		return dueq.Claim{}, err
 	}
-	reply, err := s.timed(ctx, "claim", claimScript, req.Queue,
-		s.wakeChannel(), req.Queue, req.Max, micros(req.Lease))
+	in := &invocation{script: claimScript, keys: k, replicas: s.replicasOf(ctx, k, once)}
+	reply, err := s.timed(ctx, "claim", in, s.wakeChannel(), req.Queue, req.Max, micros(req.Lease))
 	if err != nil {
-		s.suspect.Store(errors.Is(err, dueq.ErrUnavailable))
+		k.peer.suspect.Store(errors.Is(err, dueq.ErrUnavailable))
 		return dueq.Claim{}, err
 	}
 	if reply[0].(int64) == 2 {
@@ -69,20 +70,32 @@ func micros(d time.Duration) int64 { return (d + time.Microsecond - 1).Microseco
 
 // probe asks a server that left a claim unanswered whether it is there before
 // it is given another: what a stopped server finds in its socket it runs later.
-func (s *Store) probe(ctx context.Context, queue string) error {
-	if !s.suspect.Load() {
+func (s *Store) probe(ctx context.Context, k *keys) error {
+	if !k.peer.suspect.Load() {
 		return nil
 	}
-	if err := s.do(ctx, redis.NewStatusCmd(ctx, "ping")); err != nil {
-		err = s.wrap(ctx, "claim", s.keysOf(queue), err)
+	if err := s.ping(ctx, k); err != nil {
+		err = s.wrap(ctx, "claim", k, err)
 		var call *dueq.CallError
 		if errors.As(err, &call) {
 			call.MayHaveHappened = false
 		}
 		return err
 	}
-	s.suspect.Store(false)
+	k.peer.suspect.Store(false)
 	return nil
+}
+
+func (s *Store) ping(ctx context.Context, k *keys) error {
+	n, err := s.nodeOf(ctx, k)
+	if err != nil {
+		return err
+	}
+	ping := redis.NewStatusCmd(ctx, "ping")
+	if err := s.sendTo(ctx, n, []redis.Cmder{ping}); err != nil {
+		return err
+	}
+	return ping.Err()
 }
 
 // readClaim reads the answer of claim.lua after the clock.

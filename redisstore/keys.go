@@ -13,12 +13,13 @@ const keyCount = 9
 type keys struct {
 	queue string
 	names [keyCount]any
+	peer  *peer
 }
 
-func newKeys(prefix, queue string) *keys {
+func newKeys(prefix, queue string, peer *peer) *keys {
 	k := prefix + queue
 	side := "{" + k + "}:"
-	return &keys{queue: queue, names: [keyCount]any{
+	return &keys{queue: queue, peer: peer, names: [keyCount]any{
 		k, side + "active", side + "next", side + "dead",
 		side + "body", side + "tries", side + "error", side + "settings", side + "stats",
 	}}
@@ -34,7 +35,11 @@ func (s *Store) keysOf(queue string) *keys {
 	if k, ok := s.keys.Load(queue); ok {
 		return k.(*keys)
 	}
-	k, _ := s.keys.LoadOrStore(queue, newKeys(s.prefix, queue))
+	p := s.peer
+	if p == nil {
+		p = &peer{}
+	}
+	k, _ := s.keys.LoadOrStore(queue, newKeys(s.prefix, queue, p))
 	return k.(*keys)
 }
 

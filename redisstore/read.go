@@ -29,7 +29,7 @@ func (s *Store) Get(ctx context.Context, queue string, members []string) ([]dueq
 		for _, m := range members[len(infos):] {
 			args = append(args, m)
 		}
-		reply, err := s.invoke(ctx, "get", getScript, queue, args...)
+		reply, err := s.invoke(ctx, "get", &invocation{script: getScript, keys: s.keysOf(queue), args: args})
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +99,8 @@ func (s *Store) List(ctx context.Context, q dueq.ListQuery) (dueq.Page, error) {
 	defer cancel()
 	page := dueq.Page{}
 	for left := q.Limit; ; {
-		reply, err := s.invoke(ctx, "list", listScript, q.Queue, q.State.String(), left, overdue, score, member)
+		args := []any{q.State.String(), left, overdue, score, member}
+		reply, err := s.invoke(ctx, "list", &invocation{script: listScript, keys: s.keysOf(q.Queue), args: args})
 		if err != nil {
 			return dueq.Page{}, err
 		}

@@ -142,19 +142,28 @@ func delayArg(d time.Duration) string {
 // scheduleBatches makes one round trip. It returns the first error and notes
 // the queues that failed; they do not keep the others.
 func (s *Store) scheduleBatches(ctx context.Context, items []dueq.Item, rounds []*batch, outcomes []dueq.Outcome, failed map[string]bool) (failure error) {
+	queues := make([]*keys, len(rounds))
+	for i, b := range rounds {
+		queues[i] = b.in.keys
+	}
+	s.meet(ctx, queues...)
 	for try := 0; len(rounds) > 0; try++ {
 		ins := make([]*invocation, len(rounds))
 		for i, b := range rounds {
-			b.in.args[0] = s.deadline(ctx)
+			b.in.args[0] = s.deadline(ctx, b.in.keys)
+			b.in.replicas = s.replicasOf(ctx, b.in.keys, always)
 			ins[i] = b.in
 		}
 		s.run(ctx, ins)
 		var late []*batch
 		for _, b := range rounds {
 			reply, err := s.answer(ctx, "schedule", b.in)
+			if err == nil {
+				err = s.checkReplicas(ctx, "schedule", b.in, reply[2].(int64))
+			}
 			switch {
 			case err == nil:
-				scheduled(b, items, reply[2:], outcomes)
+				scheduled(b, items, reply[3:], outcomes)
 			case errors.Is(err, errLate) && try == 0 && ctx.Err() == nil:
 				late = append(late, b)
 			default:

@@ -75,7 +75,11 @@ type invocation struct {
 	args   []any
 	reply  []any
 	err    error
+
+	replicas int // that must have what it wrote; see replica.go
 }
+
+func (in *invocation) waits() bool { return in.replicas > 0 }
 
 func (in *invocation) evalsha() command { return in.prepare("evalsha", in.script.sha) }
 func (in *invocation) eval() command    { return in.prepare("eval", in.script.source) }

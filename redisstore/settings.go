@@ -64,6 +64,20 @@ func (c *settingsCache) get(queue string) (cached cachedSettings, fresh bool) {
 	return cached, ok && cached.settings.Version == c.versions[queue] && time.Since(cached.readAt) < settingsAge
 }
 
+// last returns the settings that were read last, however old.
+func (c *settingsCache) last(queue string) (dueq.Settings, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cached, ok := c.queues[queue]
+	return cached.settings, ok
+}
+
+func (c *settingsCache) forget(queue string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.queues, queue)
+}
+
 func (c *settingsCache) put(queue string, s dueq.Settings, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +99,7 @@ func (s *Store) Settings(ctx context.Context, queue string) (dueq.Settings, erro
 	defer cancel()
 	if s.settings.stale() {
 		versions := s.versionsCmd(ctx)
-		if err := s.do(ctx, versions); err != nil {
+		if err := s.do(ctx, versions); err != nil && s.cluster == nil {
 			return dueq.Settings{}, s.wrap(ctx, "settings", s.keysOf(queue), err)
 		}
 		s.noteVersions(versions)
@@ -148,7 +162,7 @@ func (s *Store) SetSettings(ctx context.Context, queue string, patch dueq.Settin
 		for field, value := range next.Encode(patch) {
 			args = append(args, field, value)
 		}
-		reply, err := s.timed(ctx, "settings", settingsScript, queue, args...)
+		reply, err := s.timed(ctx, "settings", &invocation{script: settingsScript, keys: s.keysOf(queue)}, args...)
 		if err != nil {
 			return dueq.Settings{}, err
 		}

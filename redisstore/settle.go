@@ -21,10 +21,13 @@ func (s *Store) Settle(ctx context.Context, queue string, results []dueq.Result)
 		}
 		good = append(good, i)
 	}
+	k := s.keysOf(queue)
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	for len(good) > 0 {
-		reply, err := s.invoke(ctx, "settle", settleScript, queue, append([]any{s.wakeChannel(), queue}, settleArgs(results, good)...)...)
+		in := &invocation{script: settleScript, keys: k, replicas: s.replicasOf(ctx, k, once)}
+		in.args = append([]any{s.wakeChannel(), queue}, settleArgs(results, good)...)
+		reply, err := s.invoke(ctx, "settle", in)
 		if err != nil {
 			return outcomes, err
 		}
@@ -139,7 +142,7 @@ func (s *Store) Extend(ctx context.Context, queue string, leases []dueq.Lease, d
 	for _, l := range leases {
 		args = append(args, l.Member, int64(l.Token))
 	}
-	reply, err := s.timed(ctx, "extend", extendScript, queue, args...)
+	reply, err := s.timed(ctx, "extend", &invocation{script: extendScript, keys: s.keysOf(queue)}, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -3,10 +3,9 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/dueq/dueq"
 )
@@ -32,39 +30,45 @@ type Store struct {
 	race     bool // the client does not honour contexts by itself
 	prefix   string
 	timeout  time.Duration
-	clock    clock
+	cluster  *redis.ClusterClient // the client, if it is one
+	peer     *peer                // the server; nil in a cluster, where each queue has its own
 	settings settingsCache
 
 	keys       sync.Map      // queue → *keys
 	registered sync.Map      // queue → time.Time its name was last written
-	suspect    atomic.Bool   // a claim got no answer; PING before the next one
 	closed     atomic.Bool   // set once
 	closing    chan struct{} // closed by Close
-	wakers     sync.WaitGroup
+	mu         sync.Mutex    // held to begin something in the background, and to close
+	background sync.WaitGroup
 }
 
 var _ dueq.Store = (*Store)(nil)
 
-// Open connects to a Redis by URL, redis://[user:password@]host:port[/db] or
-// rediss://…, and checks its version.
+// Open connects to Redis by URL and checks its version:
+//
+//	redis://[user:password@]host:port[/db]
+//	redis+cluster://[user:password@]host:port,host:port,…
+//	redis+sentinel://[user:password@]host:port,host:port,…/master[/db]
+//
+// and the same with rediss over TLS. User and password are those of the
+// servers that hold the data. Parameters, after a question mark: ca, the file
+// of the CA to trust instead of the system's; prefix, where Options name none;
+// sentinel_user and sentinel_password; and those of go-redis, as pool_size and
+// protocol.
 //
 // Errors: ErrInvalid naming store or prefix, ErrUnavailable when nobody
 // answers, and what the server says.
 func Open(rawURL string, opts Options) (*Store, error) {
-	ro, err := parseURL(rawURL)
+	src, err := parseURL(rawURL)
 	if err != nil {
 		return nil, err
 	}
+	opts.Prefix = cmp.Or(opts.Prefix, src.prefix)
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
 	opts = opts.withDefaults()
-	ro.ContextTimeoutEnabled = true
-	ro.MaxRetries = -1 // a script that may have run is never sent twice
-	ro.DialTimeout, ro.ReadTimeout, ro.WriteTimeout, ro.PoolTimeout = opts.Timeout, opts.Timeout, opts.Timeout, opts.Timeout
-	ro.DisableIdentity = true
-	ro.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	s := newStore(redis.NewClient(ro), opts)
+	s := newStore(src.connect(opts.Timeout), opts)
 	s.owned = true
 	if err := s.check(); err != nil {
 		_ = s.Close()
@@ -79,6 +83,9 @@ func New(client redis.UniversalClient, opts Options) (*Store, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
+	if _, ok := client.(*redis.Ring); ok {
+		return nil, &dueq.FieldError{Field: "client", Reason: "is a Ring, which tells nobody when tasks move to another server"}
+	}
 	s := newStore(client, opts.withDefaults())
 	s.race = !honoursContext(client)
 	if err := s.check(); err != nil {
@@ -88,28 +95,11 @@ func New(client redis.UniversalClient, opts Options) (*Store, error) {
 }
 
 func newStore(client redis.UniversalClient, opts Options) *Store {
-	return &Store{client: client, prefix: opts.Prefix, timeout: opts.Timeout, closing: make(chan struct{})}
-}
-
-func parseURL(raw string) (*redis.Options, error) {
-	if scheme, _, _ := strings.Cut(raw, "://"); scheme != "redis" && scheme != "rediss" {
-		return nil, &dueq.FieldError{Field: "store", Reason: "is not a redis:// or rediss:// URL"}
+	s := &Store{client: client, prefix: opts.Prefix, timeout: opts.Timeout, closing: make(chan struct{})}
+	if s.cluster, _ = client.(*redis.ClusterClient); s.cluster == nil {
+		s.peer = &peer{}
 	}
-	ro, err := redis.ParseURL(raw)
-	var bad *url.Error
-	switch {
-	case errors.As(err, &bad): // the whole text may hold a password
-		return nil, &dueq.FieldError{Field: "store", Reason: "is not a valid URL: " + unquoted(bad.Err)}
-	case err != nil: // what it quotes may be a password with a slash in it
-		return nil, &dueq.FieldError{Field: "store", Reason: "is not a valid URL: " + unquoted(err)}
-	}
-	return ro, nil
-}
-
-// unquoted is the text of an error up to what it quotes.
-func unquoted(err error) string {
-	text, _, _ := strings.Cut(err.Error(), `"`)
-	return strings.TrimSpace(text)
+	return s
 }
 
 func (o Options) validate() error {
@@ -161,7 +151,10 @@ func (s *Store) check() error {
 	if err := now.Err(); err != nil {
 		return s.wrap(ctx, "open", nil, err)
 	}
-	s.clock.saw(now.Val().UnixMicro())
+	if s.cluster != nil {
+		return s.tryScript(ctx) // each server gets the scripts when it needs them
+	}
+	s.peer.clock.saw(now.Val().UnixMicro())
 	return s.loadScripts(ctx)
 }
 
@@ -182,7 +175,7 @@ func (s *Store) loadScripts(ctx context.Context) error {
 // tryScript finds out now whether this user may run scripts on these keys. What
 // else fails, calls will say, and it may be gone by then.
 func (s *Store) tryScript(ctx context.Context) error {
-	in := &invocation{script: statsScript, keys: newKeys(s.prefix, "open"), args: totalNames}
+	in := &invocation{script: statsScript, keys: newKeys(s.prefix, "open", &peer{}), args: totalNames}
 	s.run(ctx, []*invocation{in})
 	if in.err != nil && redis.HasErrorPrefix(in.err, "NOPERM") {
 		return s.wrap(ctx, "open", nil, in.err)
@@ -215,13 +208,28 @@ func infoField(info, name string) string {
 
 // Close ends the Store's calls and, if Open made it, its connections.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) {
+	s.mu.Lock()
+	closed := s.closed.Swap(true)
+	s.mu.Unlock()
+	if closed {
 		return nil
 	}
 	close(s.closing)
-	s.wakers.Wait()
+	s.background.Wait()
 	if s.owned {
 		return s.client.Close()
 	}
 	return nil
+}
+
+// spawn begins something in the background that ends soon after closing does,
+// and reports false if the Store is closed already.
+func (s *Store) spawn(run func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return false
+	}
+	s.background.Go(run)
+	return true
 }

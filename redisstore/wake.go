@@ -21,26 +21,27 @@ const (
 // Wake implements dueq.Store. Without the right to subscribe no hint ever
 // comes.
 func (s *Store) Wake(ctx context.Context) (<-chan dueq.Hint, error) {
-	if s.closed.Load() {
-		return nil, &dueq.CallError{Op: "wake", Err: dueq.ErrClosed}
-	}
 	if ctx.Err() != nil {
 		return nil, &dueq.CallError{Op: "wake", Err: dueq.Unavailable(context.Cause(ctx))}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	hints := make(chan dueq.Hint, wakeBuffer)
-	s.wakers.Go(func() {
+	ok := s.spawn(func() {
 		defer close(hints)
 		defer cancel()
 		s.subscribe(ctx, hints)
 	})
-	s.wakers.Go(func() {
+	ok = ok && s.spawn(func() {
 		select {
 		case <-s.closing:
 			cancel()
 		case <-ctx.Done():
 		}
 	})
+	if !ok {
+		cancel()
+		return nil, &dueq.CallError{Op: "wake", Err: dueq.ErrClosed}
+	}
 	return hints, nil
 }
 

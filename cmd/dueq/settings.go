@@ -120,6 +120,7 @@ type settingsView struct {
 	DeadKeepMs         int64   `json:"dead_keep_ms"`
 	BodyMax            int     `json:"body_max"`
 	Paused             bool    `json:"paused"`
+	WaitReplicas       int     `json:"wait_replicas"`
 }
 
 func viewSettings(s dueq.Settings) settingsView {
@@ -129,6 +130,6 @@ func viewSettings(s dueq.Settings) settingsView {
 		Retries: s.Retries, RetryFirstMs: s.RetryFirst.Milliseconds(), RetryFactor: s.RetryFactor,
 		RetryCapMs: s.RetryCap.Milliseconds(), RetryJitterPercent: math.Round(s.RetryJitter*1e6) / 1e4,
 		Delivery: s.Delivery.String(), MaxLateMs: s.MaxLate.Milliseconds(), Priority: s.Priority,
-		DeadKeepMs: s.DeadKeep.Milliseconds(), BodyMax: s.BodyMax, Paused: s.Paused,
+		DeadKeepMs: s.DeadKeep.Milliseconds(), BodyMax: s.BodyMax, Paused: s.Paused, WaitReplicas: s.WaitReplicas,
 	}
 }

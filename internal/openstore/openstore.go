@@ -13,17 +13,18 @@ import (
 	"github.com/dueq/dueq/sqlitestore"
 )
 
-// Open opens the store at rawURL: redis://, rediss://, sqlite:PATH for a file,
-// which is made if it is missing, or memory: for a new one that only this
-// process sees. An empty prefix is the store's default; files and memory have
-// none. Whoever opens a store closes it.
+// Open opens the store at rawURL: redis://, redis+cluster://, redis+sentinel://
+// and the same with rediss, sqlite:PATH for a file, which is made if it is
+// missing, or memory: for a new one that only this process sees. An empty
+// prefix is the store's default; files and memory have none. Whoever opens a
+// store closes it.
 //
 // Errors: a *dueq.FieldError "store" for a URL that names no store, and what
 // the store says. No error shows the password of the URL.
 func Open(ctx context.Context, rawURL, prefix string) (dueq.Store, error) {
 	scheme, rest, _ := strings.Cut(rawURL, ":")
 	switch {
-	case scheme == "redis" || scheme == "rediss":
+	case strings.HasPrefix(scheme, "redis"):
 		return openRedis(ctx, rawURL, prefix)
 	case scheme == "sqlite":
 		return openFile(ctx, rawURL, rest)
@@ -32,7 +33,7 @@ func Open(ctx context.Context, rawURL, prefix string) (dueq.Store, error) {
 	case scheme == "memory":
 		return nil, &dueq.FieldError{Field: "store", Reason: fmt.Sprintf("memory: takes nothing after the colon, not %q", rest)}
 	}
-	return nil, &dueq.FieldError{Field: "store", Reason: "is none of redis://HOST:PORT, rediss://HOST:PORT, sqlite:PATH and memory:"}
+	return nil, &dueq.FieldError{Field: "store", Reason: "is none of redis://HOST:PORT, redis+cluster://, redis+sentinel://, sqlite:PATH and memory:"}
 }
 
 func openRedis(ctx context.Context, rawURL, prefix string) (dueq.Store, error) {
@@ -73,23 +74,30 @@ func hidePassword(rawURL string, err error) error {
 	return &hidden{text, err}
 }
 
-// passwords returns the spellings of the password in a URL, also one that
-// cannot be parsed: what stands between the first colon and the last @.
+// passwords returns the spellings of the passwords in a URL, also one that
+// cannot be parsed: what stands between the first colon and the last @, and a
+// sentinel's among the parameters.
 func passwords(rawURL string) []string {
 	_, rest, _ := strings.Cut(rawURL, "//")
 	at := strings.LastIndexByte(rest, '@')
-	if at < 0 {
-		return nil
-	}
-	_, password, _ := strings.Cut(rest[:at], ":")
-	if password == "" {
-		return nil
-	}
-	spellings := []string{password}
-	if plain, err := url.PathUnescape(password); err == nil && plain != password {
-		spellings = append(spellings, plain)
+	_, password, _ := strings.Cut(rest[:max(at, 0)], ":")
+	_, params, _ := strings.Cut(rest, "?")
+	var spellings []string
+	for _, secret := range []string{password, sentinelPassword(params)} {
+		plain, _ := url.PathUnescape(secret)
+		for _, text := range []string{secret, plain} {
+			if text != "" {
+				spellings = append(spellings, text)
+			}
+		}
 	}
 	return spellings
+}
+
+func sentinelPassword(params string) string {
+	_, value, _ := strings.Cut(params, "sentinel_password=")
+	value, _, _ = strings.Cut(value, "&")
+	return value
 }
 
 type hidden struct {

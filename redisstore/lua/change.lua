@@ -3,8 +3,8 @@
 -- ARGV  1 deadline ms (0 none)  2 channel  3 queue  4 operation, then per task:
 --   member, when (+us or ms), state it must have or '', due it must have or '',
 --   1 if the body it must have follows, body
--- Returns 0, clock, then per task a code and its due time in force or -1, for
--- the first tasks if they are too many for one call:
+-- Returns 0, clock, replicas to wait for, then per task a code and its due time
+-- in force or -1, for the first tasks if they are too many for one call:
 --   1 done  2 kept  3 running  4 not found  5 dead  6 changed  7 due out of bounds
 
 if late(ARGV[1]) then return {LATE, clock} end
@@ -111,9 +111,9 @@ function operations.delete(task, _, state)
   return DONE
 end
 
-local reply = {0, clock}
+local reply = {0, clock, replicas}
 local i = 5
-while i <= #ARGV and #reply < 2 + 2 * bounded(150, 40) do
+while i <= #ARGV and #reply < 3 + 2 * bounded(150, 40) do
   local want = {member = ARGV[i], state = ARGV[i + 2], due = ARGV[i + 3]}
   local when = due_of(ARGV[i + 1])
   if ARGV[i + 4] == '1' then want.body, i = ARGV[i + 5], i + 1 end

@@ -73,8 +73,13 @@ local function hint(channel, queue, before, due)
   end
 end
 
+local of_queue = call('HMGET', SETTINGS, 'priority', 'wait_replicas')
+
 -- Priority queues: every spelling of id:kind names the same task.
-local priority = call('HGET', SETTINGS, 'priority') == '1'
+local priority = of_queue[1] == '1'
+
+-- How many replicas the caller is to wait for.
+local replicas = number_or(of_queue[2], 0)
 
 -- How much a call does at most, so that it takes a few ms: looking for all
 -- spellings costs several times as much. The caller sends the rest again.

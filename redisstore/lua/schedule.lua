@@ -2,8 +2,8 @@
 -- schedule.lua: put tasks into one queue, in order.
 -- ARGV  1 deadline ms (0 none)  2 channel  3 queue, then per task: member,
 --   when (+us or ms), if exists (r k e l, upper case when a body follows), body
--- Returns 0, clock, then per task a code and its due time in force, for the
--- first tasks if they are too many for one call:
+-- Returns 0, clock, replicas to wait for, then per task a code and its due time
+-- in force, for the first tasks if they are too many for one call:
 --   1 scheduled  2 replaced  3 kept  4 running  5 no priorities here
 --   6 body too large (due is the limit)  7 due out of bounds
 
@@ -67,7 +67,7 @@ local function keeps(task, mode, due)
   return mode == 'k' or (mode == 'e' and due >= task.due) or (mode == 'l' and due <= task.due)
 end
 
-local reply = {0, clock}
+local reply = {0, clock, replicas}
 local applied, order = 0, {}
 for j = 1, n do
   local task = tasks[members[j]]
