@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/dueq/dueq"
@@ -19,7 +21,8 @@ func (a *app) drain() *cobra.Command {
 		Short: "Wait until a queue has nothing overdue and nothing running",
 		Long: `Wait until a queue has no overdue and no active tasks: workers have done all that
 was due. Tasks that are due later are not waited for, and scheduling goes on.
-The exit code is 1 when --timeout ends first.`,
+The exit code is 1 when --timeout ends first, and 3 for a queue that the store
+has never heard of.`,
 		Example: `  dueq drain order:close --timeout 5m && systemctl stop order-worker
   dueq drain order:close -o json`,
 		Args:              exactly("QUEUE"),
@@ -62,7 +65,9 @@ func (a *app) awaitDrained(cmd *cobra.Command, queue string, timeout time.Durati
 			err = errInterrupted
 		case err != nil:
 		case stats[0].Overdue == 0 && stats[0].Active == 0:
-			return wait.end(stats[0], nil)
+			if err = heardOf(ctx, store, stats[0]); err == nil {
+				return wait.end(stats[0], nil)
+			}
 		case timeout > 0 && took >= timeout:
 			why := fmt.Errorf("not drained within %s: %d overdue, %d active", dueq.FormatDuration(timeout), stats[0].Overdue, stats[0].Active)
 			return wait.end(stats[0], why)
@@ -79,6 +84,22 @@ func (a *app) awaitDrained(cmd *cobra.Command, queue string, timeout time.Durati
 			return err
 		}
 	}
+}
+
+// heardOf fails with ErrNotFound if the store does not know a queue at all:
+// who waits for a name with a slip in it must not be told that it is drained.
+func heardOf(ctx context.Context, store dueq.Store, s dueq.QueueStats) error {
+	if s != (dueq.QueueStats{Queue: s.Queue, Now: s.Now}) {
+		return nil // something is or was there, if only by a plain ZADD
+	}
+	all, err := store.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(other dueq.QueueStats) bool { return other.Queue == s.Queue }) {
+		return nil
+	}
+	return &failure{fmt.Sprintf("queue %s is not known to this store", s.Queue), dueq.ErrNotFound}
 }
 
 // drainWait tells people how a drain goes on.

@@ -139,6 +139,23 @@ func TestDrain(t *testing.T) {
 			tty.run(t, "", "drain", "b", "--timeout", "1ms").must(t, 1)
 			tty.run(t, "", "drain", "b", "--timeout", "250ms").must(t, 1).says(t, clearLine+"b: 1 overdue, 0 active")
 		})
+		t.Run("does not call a queue drained that the store has never heard of", func(t *testing.T) {
+			for _, format := range []string{"table", "json"} {
+				r := c.run(t, "", "drain", "nosuch", "-o", format).must(t, 3)
+				if r.stdout != "" || r.stderr != "dueq: drain: queue nosuch is not known to this store\n" {
+					t.Errorf("%s: got %s%s", format, r.stdout, r.stderr)
+				}
+			}
+			c.run(t, "", "settings", "known", "set", "retries=1").must(t, 0)
+			c.run(t, "", "drain", "known").must(t, 0).has(t, "drained known: 0 overdue")
+			c.schedule(t, "emptied", "m", farWhen)
+			c.run(t, "", "cancel", "emptied", "m").must(t, 0)
+			c.run(t, "", "drain", "emptied").must(t, 0).has(t, "drained emptied: 0 overdue")
+			if c.zadd != nil {
+				c.zadd("zadded", "m", 4e12)
+				c.run(t, "", "drain", "zadded").must(t, 0).has(t, "drained zadded: 0 overdue, 0 active, 1 due later")
+			}
+		})
 		t.Run("ends by a signal with 1", func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
