@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -94,15 +92,19 @@ func (a *app) changeDead(cmd *cobra.Command, queue string, op dueq.Op, which *se
 	}
 	ctx, release := a.stopOnSignal(cmd.Context(), func() {})
 	defer release()
-	report := deadReport{Queue: queue, Op: op.String(), DryRun: which.dryRun, Counts: map[string]int{}, Results: []memberStatus{}}
+	report := newDeadReport(a, deadHead{Queue: queue, Op: op.String(), DryRun: which.dryRun})
 	err = which.each(ctx, store, queue, func(ctx context.Context, members []string) error {
-		return report.apply(ctx, store, op, members)
+		err := report.apply(ctx, store, op, members)
+		if flushErr := report.flush(); err == nil {
+			err = flushErr
+		}
+		return err
 	})
-	if printErr := a.print(report, report.table); err == nil { // what was done before an error as well
-		err = printErr
+	if endErr := report.end(); err == nil { // what was done before an error as well
+		err = endErr
 	}
 	if err == nil && len(which.members) > 0 {
-		err = report.firstError(op)
+		err = report.error(op)
 	}
 	return err
 }
@@ -205,97 +207,4 @@ func members(tasks []dueq.Info) []string {
 		names[i] = t.Member
 	}
 	return names
-}
-
-// deadReport is what a command did to dead letters.
-type deadReport struct {
-	Queue   string         `json:"queue"`
-	Op      string         `json:"op"`
-	DryRun  bool           `json:"dry_run"`
-	Counts  map[string]int `json:"counts"` // by status
-	Results []memberStatus `json:"results"`
-}
-
-type memberStatus struct {
-	Member string `json:"member"`
-	Status string `json:"status"`
-	err    error
-}
-
-func (r *deadReport) apply(ctx context.Context, store dueq.Store, op dueq.Op, members []string) error {
-	if r.DryRun {
-		return r.foresee(ctx, store, op, members)
-	}
-	targets := make([]dueq.Target, len(members))
-	for i, member := range members {
-		targets[i].Member = member
-		if op == dueq.OpDelete {
-			targets[i].State = dueq.StateDead
-		}
-	}
-	outcomes, err := store.Change(ctx, r.Queue, op, targets)
-	for i, o := range outcomes {
-		r.add(members[i], o.Status.String(), changeError(op, o))
-	}
-	return err
-}
-
-// foresee tells what apply would answer.
-func (r *deadReport) foresee(ctx context.Context, store dueq.Store, op dueq.Op, members []string) error {
-	infos, err := store.Get(ctx, r.Queue, members)
-	if err != nil {
-		return err
-	}
-	for i, info := range infos {
-		status := map[dueq.State]dueq.Status{
-			dueq.StateNone: dueq.StatusNotFound, dueq.StateActive: dueq.StatusRunning,
-			dueq.StateDead: dueq.StatusDone, dueq.StateScheduled: dueq.StatusKept,
-		}[info.State]
-		if op == dueq.OpDelete && (status == dueq.StatusKept || status == dueq.StatusRunning) {
-			status = dueq.StatusChanged
-		}
-		r.add(members[i], status.String(), changeError(op, dueq.Outcome{Status: status}))
-	}
-	return nil
-}
-
-func (r *deadReport) add(member, status string, err error) {
-	r.Counts[status]++
-	r.Results = append(r.Results, memberStatus{member, status, err})
-}
-
-func (r *deadReport) table(w io.Writer) {
-	for _, result := range r.Results {
-		row(w, result.Member, result.Status)
-	}
-	summary := fmt.Sprintf("%s %s:", r.Op, r.Queue)
-	if r.DryRun {
-		summary = "dry run of " + summary
-	}
-	for _, status := range slices.Sorted(maps.Keys(r.Counts)) {
-		summary += fmt.Sprintf(" %d %s", r.Counts[status], status)
-	}
-	if len(r.Counts) == 0 {
-		summary += " nothing to do"
-	}
-	row(w, summary)
-}
-
-// firstError is the error of the named members: not found before the rest.
-func (r *deadReport) firstError(op dueq.Op) error {
-	var failed []memberStatus
-	for _, result := range r.Results {
-		if result.err != nil {
-			failed = append(failed, result)
-		}
-	}
-	if len(failed) == 0 {
-		return nil
-	}
-	first := failed[0]
-	if i := slices.IndexFunc(failed, func(m memberStatus) bool { return m.Status == dueq.StatusNotFound.String() }); i >= 0 {
-		first = failed[i]
-	}
-	text := fmt.Sprintf("%d of %d tasks, such as %s: %v", len(failed), len(r.Results), first.Member, first.err)
-	return &dueq.CallError{Op: "dead " + op.String(), Queue: r.Queue, Err: &failure{text, first.err}}
 }

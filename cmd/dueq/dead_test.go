@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +74,10 @@ func TestDead(t *testing.T) {
 		})
 		t.Run("all of nothing is done", func(t *testing.T) {
 			c.run(t, "", "dead", "delete", "f", "--all").must(t, 0).has(t, "delete f: nothing to do")
+			v := c.run(t, "", "dead", "delete", "f", "--all", "-o", "json").must(t, 0).object(t)
+			if fmt.Sprint(v) != "map[counts:map[] dry_run:false op:delete queue:f results:[]]" {
+				t.Errorf("got %v", v)
+			}
 		})
 		t.Run("all ends although requeued tasks die again at once", func(t *testing.T) {
 			c.die(t, "g", "boom", "m1", "m2", "m3")
@@ -105,6 +110,38 @@ func TestDead(t *testing.T) {
 					t.Errorf("%d dead letters, want it deleted", n)
 				}
 			})
+		}
+	})
+}
+
+// TestDeadPrintsAsItGoes has every call's results on stdout before the next call
+// is made, so that none of them need be kept.
+func TestDeadPrintsAsItGoes(t *testing.T) {
+	on(t, func(t *testing.T, c *cli) {
+		for _, format := range []string{"table", "json"} {
+			var stdout lockedBuffer
+			calls, missing := 0, ""
+			a := &app{
+				stdin: strings.NewReader(""), stdout: &stdout, stderr: io.Discard, getenv: func(string) string { return c.url },
+				open: func(context.Context, string, string) (dueq.Store, error) {
+					return hookedStore{kept{c.store}, func() {
+						if calls++; calls > 1 && !strings.Contains(stdout.String(), fmt.Sprintf("m%d", calls-1)) {
+							missing += fmt.Sprintf("m%d ", calls-1)
+						}
+					}}, nil
+				},
+			}
+			c.die(t, format, "boom", "m1", "m2", "m3", "m4")
+			line := []string{"dead", "requeue", format, "--all", "--rate", "10/s", "-o", format} // one a call
+			if code := a.run(t.Context(), append(c.extra, line...)); code != 0 || calls != 4 || missing != "" {
+				t.Errorf("%s: exit code %d, %d calls, not printed before the next call: %s\n%s", format, code, calls, missing, stdout.String())
+			}
+			if format == "json" {
+				r := result{stdout: stdout.String()}
+				if got, v := membersOf(t, r, "results"), r.object(t); len(got) != 4 || fmt.Sprint(v["counts"]) != "map[done:4]" {
+					t.Errorf("got %v", v)
+				}
+			}
 		}
 	})
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -70,10 +68,18 @@ func parseKind(s string) (*string, error) {
 
 // listView is part of a list.
 type listView struct {
-	Queue  string     `json:"queue"`
-	State  string     `json:"state"`
-	Tasks  []taskView `json:"tasks"`
-	Cursor string     `json:"cursor"` // empty at the end
+	listHead
+	Tasks []taskView `json:"tasks"`
+	listTail
+}
+
+type listHead struct {
+	Queue string `json:"queue"`
+	State string `json:"state"`
+}
+
+type listTail struct {
+	Cursor string `json:"cursor"` // empty at the end
 }
 
 func (a *app) printList(cmd *cobra.Command, query dueq.ListQuery, state string, page pageFlags) error {
@@ -89,7 +95,7 @@ func (a *app) printList(cmd *cobra.Command, query dueq.ListQuery, state string, 
 	if err != nil {
 		return err
 	}
-	view := listView{query.Queue, state, viewTasks(query.Queue, infos), cursor}
+	view := listView{listHead{query.Queue, state}, viewTasks(query.Queue, infos), listTail{cursor}}
 	if err := a.print(view, func(w io.Writer) { tableList(w, query.State, view.Tasks, true) }); err != nil {
 		return err
 	}
@@ -103,7 +109,7 @@ func (a *app) printList(cmd *cobra.Command, query dueq.ListQuery, state string, 
 // listed. Together they are what printList prints of a list that has one page.
 func (a *app) printAll(ctx context.Context, store dueq.Store, query dueq.ListQuery, state string, page pageFlags) error {
 	page.limit = dueq.MaxItems
-	out := &jsonList{app: a, head: listView{Queue: query.Queue, State: state}}
+	out := &jsonList{out: a.stdout, head: listHead{query.Queue, state}, name: "tasks"}
 	for first := true; ; first = false {
 		infos, cursor, err := listUpTo(ctx, store, query, page)
 		if err != nil {
@@ -111,7 +117,7 @@ func (a *app) printAll(ctx context.Context, store dueq.Store, query dueq.ListQue
 		}
 		tasks := viewTasks(query.Queue, infos)
 		if a.format == "json" {
-			err = out.add(tasks, cursor == "")
+			err = printPage(out, tasks, cursor == "")
 		} else {
 			err = a.print(nil, func(w io.Writer) { tableList(w, query.State, tasks, first) })
 		}
@@ -122,38 +128,16 @@ func (a *app) printAll(ctx context.Context, store dueq.Store, query dueq.ListQue
 	}
 }
 
-// jsonList writes a listView whose tasks come in parts.
-type jsonList struct {
-	app   *app
-	head  listView
-	tasks int
-}
-
-func (l *jsonList) add(tasks []taskView, last bool) error {
-	var b bytes.Buffer
-	if l.tasks == 0 && len(tasks) > 0 {
-		fmt.Fprintf(&b, "{\n  \"queue\": %q,\n  \"state\": %q,\n  \"tasks\": [", l.head.Queue, l.head.State)
-	}
+func printPage(out *jsonList, tasks []taskView, last bool) error {
 	for _, v := range tasks {
-		text, err := json.MarshalIndent(v, "    ", "  ")
-		if err != nil {
+		if err := out.add(v); err != nil {
 			return err
 		}
-		if l.tasks++; l.tasks > 1 {
-			b.WriteByte(',')
-		}
-		b.WriteString("\n    ")
-		b.Write(escapeJSON(text))
 	}
-	switch {
-	case last && l.tasks == 0:
-		l.head.Tasks = tasks
-		return l.app.print(l.head, nil)
-	case last:
-		b.WriteString("\n  ],\n  \"cursor\": \"\"\n}\n")
+	if last {
+		return out.end(listTail{})
 	}
-	_, err := l.app.stdout.Write(b.Bytes())
-	return err
+	return out.flush()
 }
 
 func viewTasks(queue string, infos []dueq.Info) []taskView {
