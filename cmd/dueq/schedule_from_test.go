@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -155,8 +154,7 @@ func TestScheduleFromStopped(t *testing.T) {
 	})
 	t.Run("by a signal, and run again with keep", func(t *testing.T) {
 		c := onRedis(t)
-		cmd := exec.Command(binary(t), append(c.extra, "schedule", "q", "--from", "-", "--format", "csv", "-o", "json")...)
-		cmd.Env = append(os.Environ(), "DUEQ_STORE="+c.url)
+		cmd := c.command(t, "schedule", "q", "--from", "-", "--format", "csv", "-o", "json")
 		var stdout, stderr lockedBuffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		in, err := cmd.StdinPipe()
@@ -267,8 +265,7 @@ func TestScheduleFromBulk(t *testing.T) {
 		if err := file.Close(); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(binary(t), append(c.extra, "schedule", format, "--from", path)...)
-		cmd.Env = append(os.Environ(), "DUEQ_STORE="+c.url)
+		cmd := c.command(t, "schedule", format, "--from", path)
 		began := time.Now()
 		var out lockedBuffer
 		cmd.Stdout, cmd.Stderr = &out, &out

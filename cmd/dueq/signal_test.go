@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -62,10 +63,17 @@ type process struct {
 	stderr bytes.Buffer
 }
 
+// command is a command line for a process of its own.
+func (c *cli) command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(binary(t), slices.Concat(c.extra, args)...)
+	cmd.Env = append(os.Environ(), "DUEQ_STORE="+c.url, "HOME="+c.home, "XDG_DATA_HOME="+c.home)
+	return cmd
+}
+
 func (c *cli) start(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command(binary(t), append(c.extra, args...)...)}
-	p.Env = append(os.Environ(), "DUEQ_STORE="+c.url)
+	p := &process{Cmd: c.command(t, args...)}
 	p.Stderr = &p.stderr
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdout, err := p.StdoutPipe()
@@ -176,8 +184,7 @@ func TestSignals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &process{Cmd: exec.Command(binary(t), append(c.extra, "work", "e")...), stdout: bufio.NewReader(strings.NewReader(""))}
-		p.Env = append(os.Environ(), "DUEQ_STORE="+c.url)
+		p := &process{Cmd: c.command(t, "work", "e"), stdout: bufio.NewReader(strings.NewReader(""))}
 		p.Stdout, p.Stderr = w, &p.stderr
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
