@@ -16,8 +16,8 @@ build: ## the command line, to bin/dueq
 bench: ## measure the store that DUEQ_STORE names, for example redis://127.0.0.1:6379
 	@go run ./cmd/dueq bench
 
-kill-rounds: ## 100 rounds of killing workers and Redis under load, instead of 5
-	@DUEQ_KILL_ROUNDS=100 go test -run Kill -v -timeout 60m ./redisstore
+kill-rounds: ## 100 rounds of killing workers, producers and Redis under load, instead of 5
+	@DUEQ_KILL_ROUNDS=100 go test -p 1 -run Kill -v -timeout 60m ./redisstore ./sqlitestore ./cmd/dueq
 
 fuzz: ## a minute each of fuzzing the member grammar, CSV and NDJSON
 	@go test -run '^$$' -fuzz FuzzParseMember -fuzztime 1m .
