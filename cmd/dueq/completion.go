@@ -89,3 +89,18 @@ func (a *app) queueNames(ctx context.Context) []string {
 	}
 	return names
 }
+
+// addCompletionExamples says on each of cobra's commands how it is used, as the
+// help of our own does.
+func addCompletionExamples(completion *cobra.Command) {
+	examples := map[string]string{
+		"bash":       "  source <(dueq completion bash)",
+		"zsh":        "  source <(dueq completion zsh)",
+		"fish":       "  dueq completion fish | source",
+		"powershell": "  dueq completion powershell | Out-String | Invoke-Expression",
+	}
+	completion.Example = examples["bash"]
+	for _, shell := range completion.Commands() {
+		shell.Example = examples[shell.Name()]
+	}
+}

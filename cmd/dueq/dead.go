@@ -17,6 +17,8 @@ func (a *app) dead() *cobra.Command {
 		Short: "List, requeue or delete dead letters",
 		Long: `List, requeue or delete dead letters: tasks whose retries are used up, that a
 handler gave up, that came too late, or whose member or due time is not one.`,
+		Example: `  dueq dead list order:close
+  dueq dead requeue order:close --error timeout --rate 50/s`,
 		Args: cobra.ArbitraryArgs,
 		RunE: helpOrUnknown,
 	}

@@ -32,13 +32,9 @@ type app struct {
 
 const rootHelp = `dueq is a delay queue on Redis or in a file: a task is scheduled now and handled when it is due.
 
-Start with "dueq demo". Then, in two terminals:
-
-  dueq work order:close
-  dueq schedule order:close order_123456:pay_timeout --in 30m
-
-Without --store or DUEQ_STORE both use a file in your data directory. To share
-queues between machines, name a server, the same in every terminal:
+Without --store or DUEQ_STORE it uses a file in your data directory, which all
+your terminals share. To share queues between machines, name a server, the same
+in every terminal:
 
   export DUEQ_STORE=redis://127.0.0.1:6379
 
@@ -48,6 +44,10 @@ usage or input, 3 not found, 4 conflict (running, dead, changed),
 
 Durations are written 30m, 1.5s, 7d12h; times 2026-12-01T08:00:00Z, with an
 offset, or as Unix milliseconds. A MEMBER is <id>[:<kind>][:p<0-9>][#<trace>].`
+
+const rootExample = `  dueq demo
+  dueq work order:close                                            # in one terminal
+  dueq schedule order:close order_123456:pay_timeout --in 30m      # in another`
 
 // run executes one command line and returns its exit code.
 func (a *app) run(ctx context.Context, args []string) int {
@@ -76,6 +76,7 @@ func (a *app) root() *cobra.Command {
 		Use:           "dueq",
 		Short:         "A delay queue: scheduled now, handled when due",
 		Long:          rootHelp,
+		Example:       rootExample,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.ArbitraryArgs,
@@ -100,6 +101,7 @@ func (a *app) root() *cobra.Command {
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
 		completion.Args, completion.RunE = cobra.ArbitraryArgs, helpOrUnknown
+		addCompletionExamples(completion)
 	}
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	a.noteStart(root)
@@ -184,6 +186,8 @@ func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
 		Short: "Help about a command",
+		Example: `  dueq help schedule
+  dueq help dead requeue`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			topic, rest, err := cmd.Root().Find(args)
 			if err == nil && len(rest) > 0 {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/dueq/dueq"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // alive tells whether a process exists and is not a zombie.
@@ -30,6 +31,7 @@ var buildOnce struct {
 }
 
 func TestMain(m *testing.M) {
+	logging.Disable() // as main does
 	code := m.Run()
 	if buildOnce.dir != "" {
 		os.RemoveAll(buildOnce.dir)
