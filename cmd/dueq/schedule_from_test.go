@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -151,36 +150,6 @@ func TestScheduleFromStopped(t *testing.T) {
 		r := failing.run(t, csv, "schedule", "q", "--from", "-", "--format", "csv").must(t, 5)
 		r.says(t, "store unavailable", "done up to line 1001; --if-exists keep goes on from there")
 		r.has(t, "q: 1000 scheduled")
-	})
-	t.Run("by a signal, and run again with keep", func(t *testing.T) {
-		c := onRedis(t)
-		cmd := c.command(t, "schedule", "q", "--from", "-", "--format", "csv", "-o", "json")
-		var stdout, stderr lockedBuffer
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = cmd.Process.Kill() })
-		if _, err := io.WriteString(in, csv[:strings.Index(csv, "t1500,")]); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, func() bool { return c.stats(t, "q").Scheduled == 1500 })
-		_ = cmd.Process.Signal(syscall.SIGINT)
-		_ = cmd.Wait()
-		r := result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}.must(t, 1)
-		r.says(t, "interrupted: done up to line 1501")
-		if v := r.object(t); v["scheduled"] != 1500.0 || v["complete"] != false || v["line"] != 1501.0 {
-			t.Errorf("got %v", v)
-		}
-		before := c.info(t, "q", "t7").Due
-		c.run(t, csv, "schedule", "q", "--from", "-", "--format", "csv", "--if-exists", "keep").must(t, 0).has(t, "q: 1000 scheduled, 0 replaced, 1500 kept")
-		if after := c.info(t, "q", "t7").Due; !after.Equal(before) {
-			t.Errorf("its due time was %v, now %v", before, after)
-		}
 	})
 	t.Run("while it checks, nothing is scheduled and no file is left", func(t *testing.T) {
 		c := onMemory(t)
