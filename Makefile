@@ -27,7 +27,7 @@ fuzz: ## a minute each of fuzzing the member grammar, CSV and NDJSON
 mutations: ## break each rule on purpose and see that a test catches it
 	@go run ./internal/mutate
 
-bulk: ## a million lines of CSV and of NDJSON into Redis, with time and memory
-	@DUEQ_BULK=1 go test -run TestScheduleFromBulk -v -timeout 30m ./cmd/dueq
+bulk: ## a million tasks through every long command, with time and memory
+	@DUEQ_BULK=1 go test -run 'TestScheduleFromBulk|TestMemory' -v -timeout 30m ./cmd/dueq
 
 .PHONY: help test demo build bench kill-rounds fuzz mutations bulk
