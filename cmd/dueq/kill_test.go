@@ -20,6 +20,7 @@ import (
 // Whatever a schedule acknowledged, by exit code 0 and what it printed, is
 // handled in the end; DUEQ_KILL_ROUNDS sets the number of rounds.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	rounds := 5
 	if text := os.Getenv("DUEQ_KILL_ROUNDS"); text != "" {
 		var err error

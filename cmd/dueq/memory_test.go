@@ -13,6 +13,7 @@ import (
 // TestMemory measures processes that go through a whole queue: they need the
 // same memory whatever its length. DUEQ_BULK=1 takes a million tasks.
 func TestMemory(t *testing.T) {
+	t.Parallel()
 	tasks := 50_000
 	if os.Getenv("DUEQ_BULK") == "1" {
 		tasks = 1_000_000

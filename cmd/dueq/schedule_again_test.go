@@ -29,6 +29,7 @@ func againLines(from, to int) string {
 // TestScheduleFromAgain interrupts a process that schedules a file, and runs it
 // again with keep: then the queue is as after one run without interruption.
 func TestScheduleFromAgain(t *testing.T) {
+	t.Parallel()
 	for store, open := range map[string]func(*testing.T) *cli{"sqlite": onSQLite, "redis": onRedis} {
 		t.Run(store, func(t *testing.T) {
 			c, file := open(t), againLines(0, againTasks)

@@ -14,6 +14,7 @@ import (
 // TestTerminal has a process schedule a file with a terminal as stderr, and
 // without one.
 func TestTerminal(t *testing.T) {
+	t.Parallel()
 	c := onSQLite(t)
 	file := writeFile(t, "a.csv", "id,delay\n"+strings.Repeat("a,1h\n,1h\n", 3000))
 	line := []string{"schedule", "q", "--from", file}
