@@ -146,6 +146,23 @@ func TestDeadPrintsAsItGoes(t *testing.T) {
 	})
 }
 
+func TestDeadStopsWhenItCannotSayWhatItDid(t *testing.T) {
+	c := onMemory(t)
+	c.die(t, "q", "boom", "m1", "m2", "m3")
+	for _, format := range []string{"table", "json"} {
+		var stderr lockedBuffer
+		a := &app{
+			stdin: strings.NewReader(""), stdout: brokenPipe{}, stderr: &stderr, getenv: func(string) string { return c.url },
+			open: func(context.Context, string, string) (dueq.Store, error) { return kept{c.store}, nil },
+		}
+		before := c.stats(t, "q").Dead
+		code := a.run(t.Context(), []string{"dead", "delete", "q", "--all", "--rate", "10/s", "-o", format}) // one a call
+		if left := c.stats(t, "q").Dead; code != 1 || left != before-1 || stderr.String() != "dueq: dead delete: broken pipe\n" {
+			t.Errorf("%s: exit code %d, %d of %d are left, stderr: %s", format, code, left, before, stderr.String())
+		}
+	}
+}
+
 // dyingStore has every requeued task die before the next page.
 type dyingStore struct {
 	dueq.Store
