@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -167,12 +168,22 @@ func (r result) object(t *testing.T) map[string]any {
 
 func (c *cli) schedule(t *testing.T, queue, member string, when dueq.When) {
 	t.Helper()
-	task, err := dueq.ParseMember(member)
-	if err != nil {
-		t.Fatal(err)
+	c.scheduleAll(t, queue, []string{member}, when)
+}
+
+// scheduleAll schedules at most MaxItems members in one call.
+func (c *cli) scheduleAll(t *testing.T, queue string, members []string, when dueq.When) {
+	t.Helper()
+	items := make([]dueq.Item, len(members))
+	for i, member := range members {
+		task, err := dueq.ParseMember(member)
+		if err != nil {
+			t.Fatal(err)
+		}
+		items[i] = dueq.Item{Queue: queue, Task: task, When: when}
 	}
-	outcomes, err := c.store.Schedule(t.Context(), []dueq.Item{{Queue: queue, Task: task, When: when}})
-	if err != nil || outcomes[0].Error() != nil {
+	outcomes, err := c.store.Schedule(t.Context(), items)
+	if err != nil || slices.ContainsFunc(outcomes, func(o dueq.Outcome) bool { return o.Error() != nil }) {
 		t.Fatal(outcomes, err)
 	}
 }
@@ -195,9 +206,7 @@ func (c *cli) claim(t *testing.T, queue string, n int) []*dueq.Task {
 // die makes dead letters of members, each with an error.
 func (c *cli) die(t *testing.T, queue, text string, members ...string) {
 	t.Helper()
-	for _, member := range members {
-		c.schedule(t, queue, member, dueq.In(0))
-	}
+	c.scheduleAll(t, queue, members, dueq.In(0))
 	var results []dueq.Result
 	for _, task := range c.claim(t, queue, len(members)) {
 		results = append(results, dueq.Result{Task: task, Verdict: dueq.VerdictDead, Err: text})
