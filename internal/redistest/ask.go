@@ -1,89 +1,73 @@
 package redistest
 
 import (
-	"bufio"
-	"errors"
-	"fmt"
 	"io"
 	"net"
-	"strconv"
+	"slices"
 	"strings"
+	"testing"
 	"time"
 )
 
 const askTimeout = 10 * time.Second
 
-// ask sends one command over a connection of its own and returns the reply. It
-// speaks the protocol itself because a client would add commands to the counts.
+// ask sends one command over a connection of its own and returns the reply's
+// text, which is empty if the reply is an array.
 func (s *Server) ask(args ...string) (string, error) {
+	v, err := s.call(args...)
+	return v.text, err
+}
+
+// mustCall is call for commands that the server must accept.
+func (s *Server) mustCall(t testing.TB, args ...string) value {
+	t.Helper()
+	v, err := s.call(args...)
+	if err != nil {
+		t.Fatalf("redistest: %s at %s: %v\n%s", strings.Join(args, " "), s.Addr(), err, s.logTail())
+	}
+	return v
+}
+
+// call is ask for any reply. It speaks the protocol itself because a client
+// would add commands to the counts.
+func (s *Server) call(args ...string) (value, error) {
 	conn, err := net.DialTimeout("tcp", s.Addr(), askTimeout)
 	if err != nil {
-		return "", err
+		return value{}, err
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(askTimeout)); err != nil {
-		return "", err
+		return value{}, err
 	}
-	replies := bufio.NewReader(conn)
+	replies := newRespReader(conn)
 	if password := s.password(); password != "" {
 		if _, err := s.exchange(conn, replies, "AUTH", password); err != nil {
-			return "", err
+			return value{}, err
 		}
 	}
 	return s.exchange(conn, replies, args...)
 }
 
-func (s *Server) exchange(conn io.Writer, replies *bufio.Reader, args ...string) (string, error) {
+func (s *Server) exchange(conn io.Writer, replies *respReader, args ...string) (value, error) {
 	if _, err := io.WriteString(conn, encode(args)); err != nil {
-		return "", err
+		return value{}, err
 	}
-	reply, err := decode(replies)
+	reply, err := replies.next()
+	if err == nil {
+		err = reply.err()
+	}
 	if err == nil {
 		s.countOwn(args)
 	}
 	return reply, err
 }
 
-func encode(args []string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "*%d\r\n", len(args))
-	for _, arg := range args {
-		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(arg), arg)
-	}
-	return b.String()
-}
-
-// decode reads one reply that is not an array.
-func decode(replies *bufio.Reader) (string, error) {
-	line, err := replies.ReadString('\n')
-	if err != nil {
-		return "", err
-	}
-	kind, rest := line[0], strings.TrimSpace(line[1:])
-	switch kind {
-	case '+', ':':
-		return rest, nil
-	case '-':
-		return "", errors.New(rest)
-	case '$':
-		return decodeBulk(replies, rest)
-	}
-	return "", fmt.Errorf("unexpected reply %q", line)
-}
-
-func decodeBulk(replies io.Reader, length string) (string, error) {
-	n, err := strconv.Atoi(length)
-	if err != nil || n < 0 {
-		return "", fmt.Errorf("unexpected length %q", length)
-	}
-	text := make([]byte, n+len("\r\n"))
-	_, err = io.ReadFull(replies, text)
-	return string(text[:n]), err
-}
+// containers are the commands that Redis counts by subcommand.
+var containers = []string{"acl", "client", "cluster", "config"}
 
 func (s *Server) countOwn(args []string) {
 	name := strings.ToLower(args[0])
-	if name == "config" {
+	if slices.Contains(containers, name) {
 		name += "|" + strings.ToLower(args[1])
 	}
 	s.mu.Lock()

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// SetTime freezes the server's wall clock at the given instant, earlier or
-// later, cut to the microsecond. Commands sent after it returns see it. The
-// server must have been started WithClock. Safe from any goroutine, like Advance
-// and Now.
+// SetTime sets the server's wall clock to the given instant, earlier or later,
+// cut to the microsecond; a running clock runs on from there. Commands sent
+// after it returns see it. The server must have been started WithClock or
+// WithRunningClock. Safe from any goroutine, like Advance and Now.
 func (s *Server) SetTime(at time.Time) {
 	s.t.Helper()
 	s.moveClock(func(time.Time) time.Time { return at })
 }
 
-// Advance moves the server's wall clock by d, back if d is negative.
+// Advance steps the server's wall clock by d, back if d is negative.
 func (s *Server) Advance(d time.Duration) {
 	s.t.Helper()
 	s.moveClock(func(now time.Time) time.Time { return now.Add(d) })
 }
 
-// Now returns the instant at which the server's wall clock stands, in UTC.
+// Now returns what the server's wall clock shows, in UTC.
 func (s *Server) Now() time.Time {
 	s.t.Helper()
 	s.needClock()
@@ -42,16 +42,18 @@ func (s *Server) moveClock(step func(time.Time) time.Time) {
 func (s *Server) needClock() {
 	s.t.Helper()
 	if s.clock == nil {
-		s.t.Fatal("redistest: the server has no clock of its own; start it WithClock")
+		s.t.Fatal("redistest: the server has no clock of its own; start it WithClock or WithRunningClock")
 	}
 }
 
 // clock is a file from which libfaketime reads the time at every call.
 type clock struct {
-	path string
+	path    string
+	running bool
 
-	mu  sync.Mutex // guards now and the file
-	now time.Time
+	mu     sync.Mutex    // guards what follows and the file
+	now    time.Time     // where a frozen clock stands
+	offset time.Duration // from the machine's clock to a running one
 }
 
 // clockLayout is libfaketime's format of a frozen time. It parses the fraction
@@ -61,17 +63,32 @@ const clockLayout = "2006-01-02 15:04:05.000000000"
 func (c *clock) read() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.running {
+		return time.Now().Add(c.offset).UTC()
+	}
 	return c.now
-}
-
-func (c *clock) set(at time.Time) error {
-	return c.move(func(time.Time) time.Time { return at })
 }
 
 func (c *clock) move(step func(time.Time) time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := step(c.now).UTC().Truncate(time.Microsecond)
+	if c.running {
+		return c.run(step)
+	}
+	return c.freeze(step(c.now).UTC().Truncate(time.Microsecond))
+}
+
+func (c *clock) run(step func(time.Time) time.Time) error {
+	now := time.Now()
+	offset := step(now.Add(c.offset)).Sub(now)
+	if err := replaceFile(c.path, fmt.Sprintf("%+.6f\n", offset.Seconds())); err != nil {
+		return err
+	}
+	c.offset = offset
+	return nil
+}
+
+func (c *clock) freeze(at time.Time) error {
 	if at.Year() < 1970 || at.Year() > 9999 {
 		return fmt.Errorf("%v is not of the years 1970 to 9999", at)
 	}

@@ -54,7 +54,7 @@ func mustShow(t *testing.T, s *Server, c *redis.Client, want time.Time) {
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	timeout := time.NewTimer(10 * time.Second)
+	timeout := time.NewTimer(30 * time.Second)
 	defer timeout.Stop()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()

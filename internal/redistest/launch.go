@@ -33,9 +33,18 @@ func freePort() (int, error) {
 	return 0, errors.New("no free port found")
 }
 
-// launch starts a process and waits until it serves. After an error no process
-// is left; errPortTaken says that another one listens on the port.
+// launch writes the configuration and runs the server. It does so once on a
+// port, because Sentinel and CONFIG REWRITE keep in that file what they changed.
 func (s *Server) launch() error {
+	if err := os.WriteFile(s.confPath(), []byte(s.config()), 0o600); err != nil {
+		return err
+	}
+	return s.run()
+}
+
+// run starts a process and waits until it serves. After an error no process
+// is left; errPortTaken says that another one listens on the port.
+func (s *Server) run() error {
 	cmd, err := s.command()
 	if err != nil {
 		return err
@@ -59,11 +68,10 @@ func (s *Server) command() (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf := filepath.Join(s.dir, "redis.conf")
-	if err := os.WriteFile(conf, []byte(s.config()), 0o600); err != nil {
-		return nil, err
+	cmd := exec.Command(path, s.confPath())
+	if s.sentinel {
+		cmd.Args = append(cmd.Args, "--sentinel")
 	}
-	cmd := exec.Command(path, conf)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TZ=UTC", "LC_ALL=C"}
 	if s.clock == nil {
 		return cmd, nil
@@ -105,7 +113,7 @@ func (s *Server) awaitReady(p *process) error {
 // test's server may have got the port first.
 func (s *Server) ready(p *process) bool {
 	info, err := s.info("default")
-	if err != nil || info["process_id"] != strconv.Itoa(p.pid()) || info["loading"] != "0" {
+	if err != nil || info["process_id"] != strconv.Itoa(p.pid()) || info["loading"] == "1" {
 		return false
 	}
 	pong, err := s.ask("PING")
@@ -118,6 +126,10 @@ func (s *Server) explainEnd() error {
 		return fmt.Errorf("%w: %s\n%s", errPortTaken, s.Addr(), tail)
 	}
 	return fmt.Errorf("redis-server ended at once\n%s", tail)
+}
+
+func (s *Server) confPath() string {
+	return filepath.Join(s.dir, "redis.conf")
 }
 
 func (s *Server) logPath() string {

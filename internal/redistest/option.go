@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -11,7 +12,13 @@ type Option func(*options)
 
 type options struct {
 	settings []setting
-	clockAt  time.Time // zero: the clock of the machine
+	ports    []string  // settings whose value is a free port, besides port
+	clockAt  time.Time // zero: the clock is not frozen
+	running  bool      // WithRunningClock
+	tls      bool
+	sentinel bool
+	users    map[string]string // passwords by name
+	master   *Server           // of a replica
 }
 
 type setting struct{ name, value string }
@@ -44,11 +51,21 @@ func WithClock(at time.Time) Option {
 	return func(o *options) { o.clockAt = at }
 }
 
+// WithRunningClock runs the server with a wall clock of its own that starts as
+// the machine's and runs as fast. SetTime and Advance step it; a step outlives
+// restarts.
+func WithRunningClock() Option {
+	return func(o *options) { o.running = true }
+}
+
 // config returns the text of redis.conf. Background rewrites are off because
 // their child would outlive a Kill.
 func (s *Server) config() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "port %d\n", s.port)
+	for _, name := range s.ports {
+		fmt.Fprintf(&b, "%s %d\n", name, s.morePorts[name])
+	}
 	fmt.Fprintf(&b, "dir %q\n", s.dir)
 	b.WriteString(`bind 127.0.0.1
 protected-mode yes
@@ -58,6 +75,8 @@ save ""
 stop-writes-on-bgsave-error no
 appendonly no
 auto-aof-rewrite-percentage 0
+repl-diskless-sync yes
+repl-diskless-sync-delay 0
 `)
 	for _, line := range s.settings {
 		fmt.Fprintf(&b, "%s %s\n", line.name, line.value)
@@ -65,12 +84,14 @@ auto-aof-rewrite-percentage 0
 	return b.String()
 }
 
-func (s *Server) password() string {
-	var password string
-	for _, line := range s.settings {
-		if line.name == "requirepass" {
-			password = line.value
+func (s *Server) password() string { return s.setting("requirepass") }
+
+// setting returns the value that the options gave, or "". The last one counts.
+func (s *Server) setting(name string) string {
+	for _, line := range slices.Backward(s.settings) {
+		if line.name == name {
+			return line.value
 		}
 	}
-	return password
+	return ""
 }

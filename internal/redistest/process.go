@@ -19,7 +19,7 @@ type process struct {
 }
 
 func startProcess(cmd *exec.Cmd) (*process, error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = dieWithParent()
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go p.supervise(started)
@@ -85,6 +85,17 @@ func (p *process) pause(timeout time.Duration) error {
 			return errors.New("still running after SIGSTOP")
 		case <-tick.C:
 		}
+	}
+}
+
+// runs reports whether the child has neither ended nor been paused.
+func (p *process) runs() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		stopped, err := p.stopped()
+		return !stopped && err == nil
 	}
 }
 

@@ -31,12 +31,13 @@ const (
 
 // Server is one redis-server on a loopback port, with a directory of its own.
 type Server struct {
-	t        testing.TB
-	dir      string
-	port     int
-	settings []setting
-	clock    *clock  // nil without WithClock
-	limit    *limits // what Fill replaced; nil unless filled
+	options
+	t         testing.TB
+	dir       string
+	port      int
+	morePorts map[string]int // by setting
+	clock     *clock         // nil: the machine's
+	limit     *limits        // what Fill replaced; nil unless filled
 
 	mu   sync.Mutex       // guards what follows
 	proc *process         // the last one started; nil before the first
@@ -51,15 +52,35 @@ type Server struct {
 // started ends the test with the tail of its log.
 func Start(t testing.TB, opts ...Option) *Server {
 	t.Helper()
-	s, err := newServer(t, opts)
-	if err == nil {
-		t.Cleanup(s.Kill)
-		err = s.startOnFreePort()
-	}
-	if err != nil {
-		t.Fatalf("redistest: start redis-server: %v", err)
+	s := startAll(t, 1, opts...)[0]
+	if s.master != nil {
+		s.awaitOnline(t)
 	}
 	return s
+}
+
+// startAll starts n servers at the same time.
+func startAll(t testing.TB, n int, opts ...Option) []*Server {
+	t.Helper()
+	servers, errs := make([]*Server, n), make([]error, n)
+	var group sync.WaitGroup
+	for i := range servers {
+		group.Go(func() { servers[i], errs[i] = startOne(t, opts) })
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatalf("redistest: start redis-server: %v", err)
+	}
+	return servers
+}
+
+func startOne(t testing.TB, opts []Option) (*Server, error) {
+	s, err := newServer(t, opts)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(s.Kill)
+	return s, s.startOnFreePort()
 }
 
 func newServer(t testing.TB, opts []Option) (*Server, error) {
@@ -67,18 +88,23 @@ func newServer(t testing.TB, opts []Option) (*Server, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	s := &Server{t: t, dir: t.TempDir(), settings: o.settings}
-	if o.clockAt.IsZero() {
+	s := &Server{options: o, t: t, dir: t.TempDir(), morePorts: make(map[string]int)}
+	if o.tls {
+		if err := writeCertificates(s.dir); err != nil {
+			return nil, err
+		}
+	}
+	if o.clockAt.IsZero() && !o.running {
 		return s, nil
 	}
-	s.clock = &clock{path: filepath.Join(s.dir, "clock")}
-	return s, s.clock.set(o.clockAt)
+	s.clock = &clock{path: filepath.Join(s.dir, "clock"), running: o.running, now: o.clockAt}
+	return s, s.clock.move(func(now time.Time) time.Time { return now })
 }
 
 func (s *Server) startOnFreePort() error {
 	var err error
 	for range portTries {
-		if s.port, err = freePort(); err != nil {
+		if err = s.pickPorts(); err != nil {
 			return err
 		}
 		if err = s.launch(); !errors.Is(err, errPortTaken) {
@@ -88,19 +114,39 @@ func (s *Server) startOnFreePort() error {
 	return err
 }
 
+func (s *Server) pickPorts() (err error) {
+	if s.port, err = freePort(); err != nil {
+		return err
+	}
+	for _, name := range s.ports {
+		if s.morePorts[name], err = freePort(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Addr returns the address as 127.0.0.1:port. It outlives restarts.
 func (s *Server) Addr() string {
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+	return loopback(s.port)
+}
+
+func loopback(port int) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
 // URL returns the address as redis://127.0.0.1:port, with the password in it if
 // there is a requirepass.
 func (s *Server) URL() string {
-	u := url.URL{Scheme: "redis", Host: s.Addr()}
-	if password := s.password(); password != "" {
+	return newURL("redis", s.Addr(), s.password()).String()
+}
+
+func newURL(scheme, host, password string) *url.URL {
+	u := &url.URL{Scheme: scheme, Host: host}
+	if password != "" {
 		u.User = url.UserPassword("", password)
 	}
-	return u.String()
+	return u
 }
 
 // Client returns a new client of the server, closed when t ends.
@@ -146,12 +192,13 @@ func (s *Server) Kill() {
 
 // Restart starts the server again, on the same port and directory, and returns
 // when it answers and has loaded its data. A running server is stopped first.
-// The clock stays where it is; what CONFIG SET changed is forgotten.
+// The clock stays where it is; what CONFIG SET changed is forgotten, unless
+// CONFIG REWRITE kept it. A replica comes back as one and need not be in step yet.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Stop()
 	s.limit = nil
-	if err := s.launch(); err != nil {
+	if err := s.run(); err != nil {
 		s.t.Fatalf("redistest: restart %s: %v", s.Addr(), err)
 	}
 }
