@@ -19,7 +19,12 @@ func clusterClient(t *testing.T, c *Cluster) *redis.ClusterClient {
 		t.Fatalf("URL: got %s, %v", c.URL(), err)
 	}
 	password, _ := u.User.Password()
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: strings.Split(u.Host, ","), Password: password})
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs:    strings.Split(u.Host, ","),
+		Password: password,
+		// When a master dies nothing else makes go-redis look again.
+		ClusterStateReloadInterval: 100 * time.Millisecond,
+	})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }

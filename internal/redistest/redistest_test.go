@@ -458,3 +458,65 @@ func TestClock(t *testing.T) {
 		}
 	})
 }
+
+func TestRunningClock(t *testing.T) {
+	t.Parallel()
+
+	t.Run("runs_with_the_machine_and_steps_both_ways", func(t *testing.T) {
+		t.Parallel()
+		s := Start(t, WithRunningClock())
+		c := s.Client(t)
+		offset := time.Duration(0)
+		mustRun(t, s, c, offset)
+		for _, step := range []time.Duration{
+			500 * time.Millisecond, -500 * time.Millisecond, -time.Hour, time.Hour, -1500 * time.Microsecond, 48 * time.Hour,
+		} {
+			s.Advance(step)
+			offset += step
+			mustRun(t, s, c, offset)
+		}
+		at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+		offset = time.Until(at)
+		s.SetTime(at)
+		mustRun(t, s, c, offset)
+	})
+
+	t.Run("keeps_its_step_over_restarts", func(t *testing.T) {
+		t.Parallel()
+		s := Start(t, WithRunningClock(), WithAOF())
+		c := s.Client(t)
+		s.Advance(-time.Hour)
+		s.Kill()
+		s.Restart()
+		mustRun(t, s, c, -time.Hour)
+		s.Stop()
+		s.Advance(3 * time.Hour)
+		s.Restart()
+		mustRun(t, s, c, 2*time.Hour)
+	})
+
+	t.Run("moves_on_by_itself", func(t *testing.T) {
+		t.Parallel()
+		s := Start(t, WithRunningClock())
+		c := s.Client(t)
+		s.Advance(time.Hour)
+		first := c.Time(t.Context()).Val()
+		eventually(t, "the clock to move on", func() bool { return c.Time(t.Context()).Val().After(first) })
+	})
+}
+
+// mustRun fails unless Redis and Now tell the machine's time plus the offset,
+// within what it takes to ask.
+func mustRun(t *testing.T, s *Server, c *redis.Client, offset time.Duration) {
+	t.Helper()
+	const slack = 20 * time.Millisecond
+	before := time.Now().Add(offset - slack)
+	got, err := c.Time(t.Context()).Result()
+	now := s.Now()
+	after := time.Now().Add(offset + slack)
+	for _, shown := range []time.Time{got, now} {
+		if err != nil || shown.Before(before) || shown.After(after) {
+			t.Fatalf("TIME: got %v, %v, Now %v, want %v to %v", got, err, now, before, after)
+		}
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"strings"
 )
 
+var errProtocol = errors.New("not the Redis protocol")
+
 // value is one value of the protocol, RESP2 or RESP3. A null is empty.
 type value struct {
 	kind  byte // the byte that stands for its type
@@ -70,7 +72,7 @@ func (r *respReader) value() (value, error) {
 		}
 		return r.value()
 	}
-	return v, fmt.Errorf("not the Redis protocol: %q", line)
+	return v, fmt.Errorf("%w: %q", errProtocol, line)
 }
 
 func (r *respReader) bulk(length string) (string, error) {
@@ -103,7 +105,7 @@ func (r *respReader) aggregate(v value, perEntry int) (value, error) {
 func parseLength(text string) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < -1 || n > 512<<20 {
-		return 0, fmt.Errorf("not a length of the Redis protocol: %q", text)
+		return 0, fmt.Errorf("%w: length %q", errProtocol, text)
 	}
 	return n, nil
 }
