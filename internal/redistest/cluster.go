@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ const (
 // cluster-require-full-coverage. A frozen clock stops failovers.
 func StartCluster(t testing.TB, replicas int, opts ...Option) *Cluster {
 	t.Helper()
-	opts = append([]Option{withCluster}, append(opts, withMasterAuth)...)
+	opts = slices.Concat([]Option{withCluster}, opts, []Option{withMasterAuth})
 	c := &Cluster{t: t, shards: make([][]*Server, shardCount)}
 	for i, node := range startAll(t, shardCount*(1+replicas), opts...) {
 		c.shards[i%shardCount] = append(c.shards[i%shardCount], node)
@@ -70,7 +71,7 @@ func (c *Cluster) found(i int, master *Server) {
 func (c *Cluster) acquainted() bool {
 	nodes := c.Nodes()
 	for _, node := range nodes {
-		members := node.members()
+		members := node.view().members
 		if len(members) != len(nodes) || strings.Contains(fmt.Sprint(members), "handshake") {
 			return false
 		}
@@ -184,7 +185,7 @@ func (c *Cluster) shardOf(node *Server) []*Server {
 func (c *Cluster) known(master *Server) bool {
 	self := master.self()
 	for _, node := range alive(c.Nodes()) {
-		if view := node.members()[self.id]; !view.is("master") || len(view.slots) == 0 {
+		if m := node.view().members[self.id]; !m.is("master") || len(m.slots) == 0 {
 			return false
 		}
 	}
@@ -196,12 +197,6 @@ func (c *Cluster) known(master *Server) bool {
 func (c *Cluster) AwaitStable() {
 	c.t.Helper()
 	await(c.t, "a stable cluster", c.Nodes(), func() bool {
-		nodes := alive(c.Nodes())
-		for _, node := range nodes {
-			if !node.stable(nodes) {
-				return false
-			}
-		}
-		return true
+		return stable(alive(c.Nodes()))
 	})
 }

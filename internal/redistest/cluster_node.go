@@ -29,48 +29,64 @@ func (m member) owns(slot int) bool {
 	})
 }
 
-// members returns what a node knows of the cluster, by id; nothing if it does
-// not answer.
-func (s *Server) members() map[string]member {
+// view is what a node knows of the cluster; nothing if it does not answer.
+type view struct {
+	self    member
+	members map[string]member // by id, self among them
+}
+
+func (s *Server) view() view {
 	text, _ := s.ask("CLUSTER", "NODES")
-	members := make(map[string]member)
+	v := view{members: make(map[string]member)}
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
 		epoch, _ := strconv.ParseInt(words[6], 10, 64)
-		members[words[0]] = member{words[0], strings.Split(words[2], ","), epoch, words[8:]}
-	}
-	return members
-}
-
-func (s *Server) self() member {
-	for _, m := range s.members() {
+		m := member{words[0], strings.Split(words[2], ","), epoch, words[8:]}
+		v.members[m.id] = m
 		if m.is("myself") {
-			return m
+			v.self = m
 		}
 	}
-	return member{}
+	return v
 }
+
+func (s *Server) self() member { return s.view().self }
 
 func (s *Server) clusterID(t testing.TB) string {
 	t.Helper()
 	return s.mustCall(t, "CLUSTER", "MYID").text
 }
 
-// stable reports whether a node serves, takes none of the given for failing, and
-// follows its master if it has one.
-func (s *Server) stable(nodes []*Server) bool {
-	text, err := s.ask("CLUSTER", "INFO")
-	if err != nil || !strings.Contains(text, "cluster_state:ok") {
-		return false
+// stable reports whether the nodes agree about each other, serve, and follow
+// their masters.
+func stable(nodes []*Server) bool {
+	views := make([]view, len(nodes))
+	for i, node := range nodes {
+		views[i] = node.view()
 	}
-	members := s.members()
-	for _, node := range nodes {
-		m, known := members[node.self().id]
-		if !known || m.is("fail") || m.is("fail?") || m.is("slave") != node.self().is("slave") {
+	for i, node := range nodes {
+		if !views[i].confirms(views) || !node.serves() || views[i].self.is("slave") && !node.linked() {
 			return false
 		}
 	}
-	return !s.self().is("slave") || s.linked()
+	return true
+}
+
+// confirms reports whether a node sees each of the others as it sees itself, and
+// takes none for failing.
+func (v view) confirms(others []view) bool {
+	for _, other := range others {
+		m, known := v.members[other.self.id]
+		if !known || m.is("fail") || m.is("fail?") || m.is("slave") != other.self.is("slave") {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Server) serves() bool {
+	text, err := s.ask("CLUSTER", "INFO")
+	return err == nil && strings.Contains(text, "cluster_state:ok")
 }
 
 func addrs(servers []*Server) []string {

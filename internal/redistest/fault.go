@@ -3,7 +3,7 @@ package redistest
 import (
 	"slices"
 	"strings"
-	"sync"
+	"time"
 )
 
 // Fault decides what becomes of a command, given its name as the client spelled
@@ -15,8 +15,9 @@ type Fault func(cmd []string) Action
 // silences the connection, commands behind it are not forwarded.
 type Action struct {
 	hold  bool   // the server does not get the command
-	reply string // what the client gets instead of a reply; empty: the reply
+	reply string // what the client gets if the command is held
 	end   ending
+	late  [2]time.Duration
 }
 
 // ending is what happens to a connection instead of a reply.
@@ -50,13 +51,16 @@ func Answer(line string) Action {
 	return Action{hold: true, reply: line + "\r\n"}
 }
 
+// Late forwards the command and delivers its reply later by the given times,
+// beyond SetDelay's. What is behind them on the connection waits.
+func Late(request, reply time.Duration) Action {
+	return Action{late: [2]time.Duration{request, reply}}
+}
+
 // Next applies the action to the next n commands that have one of the names,
 // in any case, or to the next n of all if no name is given.
 func Next(n int, action Action, names ...string) Fault {
-	var mu sync.Mutex
 	return func(cmd []string) Action {
-		mu.Lock()
-		defer mu.Unlock()
 		if n <= 0 || !named(cmd, names) {
 			return Pass
 		}

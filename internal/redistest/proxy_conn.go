@@ -42,9 +42,10 @@ type awaited struct {
 
 // parcel is handed over when it is due: text, or an end.
 type parcel struct {
-	due  time.Time
 	text []byte
 	end  ending
+	late time.Duration // beyond the delay of all
+	due  time.Time     // set by send
 }
 
 // onTheWay bounds the parcels of one direction; beyond it reading waits.
@@ -155,7 +156,7 @@ func (c *proxyConn) take(name string, text []byte, action Action) {
 	c.subscribed = c.subscribed || subscription
 	c.awaited = append(c.awaited, awaited{action, subscription})
 	if !action.hold {
-		c.send(request, parcel{text: text})
+		c.send(request, parcel{text: text, late: action.late[request]})
 	}
 	c.answerHeld()
 }
@@ -170,7 +171,7 @@ func (c *proxyConn) answerHeld() {
 
 // answer answers the command whose turn it is.
 func (c *proxyConn) answer(text []byte) {
-	c.send(reply, parcel{text: text, end: c.awaited[0].end})
+	c.send(reply, parcel{text: text, end: c.awaited[0].end, late: c.awaited[0].late[reply]})
 	c.awaited = slices.Delete(c.awaited, 0, 1)
 }
 
@@ -215,7 +216,7 @@ func (a awaited) confirmedBy(v value) bool {
 }
 
 func (c *proxyConn) send(d direction, what parcel) {
-	what.due = c.p.due(d)
+	what.due = c.p.due(d).Add(what.late)
 	select {
 	case c.lines[d] <- what:
 	case <-c.ctx.Done():

@@ -89,6 +89,23 @@ func TestProxyForwards(t *testing.T) {
 		})
 	}
 
+	t.Run("every_type_of_RESP3", func(t *testing.T) {
+		t.Parallel()
+		s := Start(t, WithConfig("enable-debug-command", "yes"))
+		p := StartProxy(t, s.Addr())
+		for _, kind := range strings.Fields("string integer double null array set map attrib push verbatim true false bignum") {
+			commands := "HELLO 3;DEBUG PROTOCOL " + kind + ";PING"
+			direct, err := net.Dial("tcp", s.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := afterHello(t, direct, commands)
+			if got := afterHello(t, mustDial(t, p), commands); got != want {
+				t.Errorf("%s: got %q, want %q", kind, got, want)
+			}
+		}
+	})
+
 	t.Run("the_end_of_the_server", func(t *testing.T) {
 		t.Parallel()
 		s, p, c := behindProxy(t)
@@ -102,6 +119,31 @@ func TestProxyForwards(t *testing.T) {
 		s.Restart()
 		mustSet(t, clientOf(t, p, 3), "a", "2")
 	})
+}
+
+// afterHello returns what comes between the reply to HELLO, which tells the
+// connection's number, and the reply to PING.
+func afterHello(t *testing.T, conn net.Conn, commands string) string {
+	t.Helper()
+	defer conn.Close()
+	mustExchange(t, conn, commands, "")
+	_, after, _ := strings.Cut(mustReadThrough(t, conn, "+PONG\r\n"), "modules\r\n")
+	return after
+}
+
+// mustReadThrough reads until what came ends with end, and returns it.
+func mustReadThrough(t *testing.T, conn net.Conn, end string) string {
+	t.Helper()
+	var all []byte
+	for !strings.HasSuffix(string(all), end) {
+		chunk := make([]byte, 4096)
+		n, err := conn.Read(chunk)
+		if err != nil {
+			t.Fatalf("after %q: %v", all, err)
+		}
+		all = append(all, chunk[:n]...)
+	}
+	return string(all)
 }
 
 func mustReceive(t *testing.T, sub *redis.PubSub, kind string) {
@@ -230,6 +272,42 @@ func TestProxyFault(t *testing.T) {
 		mustBeClosed(t, conn)
 		conn = mustDial(t, p)
 		mustExchange(t, conn, "SUBSCRIBE a", "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
+	})
+
+	t.Run("does_not_take_a_message_for_a_reply", func(t *testing.T) {
+		t.Parallel()
+		s, p, _ := behindProxy(t)
+		for protocol, kind := range map[string]string{"2": "*3", "3": ">3"} {
+			conn := mustDial(t, p)
+			mustExchange(t, conn, "HELLO "+protocol+";SUBSCRIBE a", "")
+			mustReadThrough(t, conn, "$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
+			p.SetFault(Next(1, CutAfter, "ping"))
+			p.SetDelay(500*time.Millisecond, 0)
+			mustExchange(t, conn, "PING", "")
+			if err := s.Client(t).Publish(t.Context(), "a", "hello").Err(); err != nil {
+				t.Fatal(err)
+			}
+			mustExchange(t, conn, "PING", kind+"\r\n$7\r\nmessage\r\n$1\r\na\r\n$5\r\nhello\r\n")
+			mustBeClosed(t, conn)
+			p.SetDelay(0, 0)
+		}
+	})
+
+	t.Run("makes_one_command_late", func(t *testing.T) {
+		t.Parallel()
+		_, p, _ := behindProxy(t)
+		const late = 200 * time.Millisecond
+		for _, action := range []Action{Late(late, 0), Late(0, late)} {
+			p.SetFault(Next(1, action, "get"))
+			conn, other := mustDial(t, p), mustDial(t, p)
+			began := time.Now()
+			mustExchange(t, conn, "GET a", "")
+			mustExchange(t, conn, "PING", "$-1\r\n+PONG\r\n")
+			if took := time.Since(began); took < late {
+				t.Errorf("took %v, want %v at least", took, late)
+			}
+			mustExchange(t, other, "GET a", "$-1\r\n")
+		}
 	})
 
 	t.Run("ends_with_nil", func(t *testing.T) {

@@ -61,7 +61,7 @@ func (r *Resharding) Finish() {
 func (r *Resharding) known() bool {
 	id := r.to.self().id
 	for _, node := range alive(r.c.Nodes()) {
-		if !node.members()[id].owns(r.slot) {
+		if !node.view().members[id].owns(r.slot) {
 			return false
 		}
 	}

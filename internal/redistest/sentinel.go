@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ const masterName = "mymaster"
 // nodes; a requirepass holds between them too, the sentinels ask for none.
 func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	t.Helper()
-	s := &Sentinel{t: t, nodes: startAll(t, 3, append(opts, withMasterAuth)...)}
+	s := &Sentinel{t: t, nodes: startAll(t, 3, slices.Concat(opts, []Option{withMasterAuth})...)}
 	master := s.nodes[0]
 	for _, replica := range s.nodes[1:] {
 		replica.Follow(master)
@@ -125,7 +126,7 @@ func (s *Sentinel) named(sentinel *Server) *Server {
 func (s *Sentinel) AwaitFailover(old *Server) *Server {
 	s.t.Helper()
 	var master *Server
-	await(s.t, "a failover", append(s.sentinels, s.nodes...), func() bool {
+	await(s.t, "a failover", slices.Concat(s.sentinels, s.nodes), func() bool {
 		master = s.Master()
 		return master != old && s.agreed(master) && followed(master, without(alive(s.nodes), old))
 	})

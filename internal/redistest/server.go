@@ -1,8 +1,9 @@
-// Package redistest runs real redis-server processes for tests: it starts,
-// stops, kills, pauses and fills them, and sets their wall clock.
+// Package redistest runs real redis-server processes for tests: single ones,
+// replicas, sentinels and clusters. It starts, stops, kills, pauses and fills
+// them, sets their wall clock, and breaks the connections to them with a proxy.
 //
-// It needs Linux and redis-server 7 on the PATH; WithClock needs libfaketime
-// as well (Debian: apt-get install faketime). What is missing fails the test.
+// It needs Linux and redis-server 7 on the PATH; a clock needs libfaketime as
+// well (Debian: apt-get install faketime). What is missing fails the test.
 //
 // Methods end the test they belong to when something goes wrong, so call them
 // from the goroutine of that test unless their comment says otherwise.

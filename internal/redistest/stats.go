@@ -42,8 +42,8 @@ func (s *Server) setLimits(t testing.TB, l limits) {
 // under its lower-case name; a subcommand is "config|set". Commands never
 // called are absent.
 //
-// What scripts call counts beside the script. What this package sent does not
-// count. The HELLO of each connection does. CONFIG RESETSTAT makes the counts
+// What scripts call counts beside the script, and what other servers send does.
+// What this package sent does not count. The HELLO of each connection does. CONFIG RESETSTAT makes the counts
 // wrong, so take differences instead.
 func (s *Server) Commands(t testing.TB) map[string]int64 {
 	t.Helper()
