@@ -30,7 +30,6 @@ const slack = 2 * time.Second // a busy machine may be this late
 var patient = redisstore.Options{Timeout: 10 * time.Second}
 
 // openStore opens a store on a URL or an address, closed when the test ends.
-
 func openStore(t *testing.T, url string, opts redisstore.Options) *redisstore.Store {
 	t.Helper()
 	if !strings.Contains(url, "://") {
@@ -45,7 +44,6 @@ func openStore(t *testing.T, url string, opts redisstore.Options) *redisstore.St
 }
 
 // eventually waits until something holds.
-
 func eventually(t *testing.T, within time.Duration, what string, holds func() bool) {
 	t.Helper()
 	end := time.Now().Add(within)
@@ -60,9 +58,7 @@ func eventually(t *testing.T, within time.Duration, what string, holds func() bo
 }
 
 // pass lets time pass while something else is under test; it stands for no
-
 // event that could be waited for.
-
 func pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
@@ -91,7 +87,6 @@ func newLedger() *ledger {
 }
 
 // Handle implements dueq.Handler.
-
 func (l *ledger) Handle(_ context.Context, task *dueq.Task) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +103,6 @@ func (l *ledger) size() int {
 }
 
 // of tells how often an id of a queue was handled, and when last.
-
 func (l *ledger) of(queue, id string) (int, time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +110,6 @@ func (l *ledger) of(queue, id string) (int, time.Time) {
 }
 
 // repeated lists ids that were handled more than once.
-
 func (l *ledger) repeated() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +157,6 @@ var quietLog = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Lev
 // startWorker runs a worker over queues until the test ends or the returned
 
 // function is called, which fails the test if the worker did not end cleanly.
-
 func startWorker(t *testing.T, store dueq.Store, opts dueq.WorkerOptions, h dueq.Handler, queues ...string) (stop func()) {
 	t.Helper()
 	if opts.Logger == nil {
@@ -204,7 +196,6 @@ func statsOf(t *testing.T, store dueq.Store, queue string) dueq.QueueStats {
 }
 
 // endedRuns is how many claimed tasks ended in some way.
-
 func endedRuns(n dueq.Totals) int64 {
 	return n.Acked + n.Retried + n.Again + n.Released + n.Died + n.Ended + n.Stopped + n.Superseded
 }
@@ -222,7 +213,6 @@ func item(queue, id string, when dueq.When, body ...string) dueq.Item {
 }
 
 // items are n tasks named by number.
-
 func items(queue string, n int, when dueq.When, body ...string) []dueq.Item {
 	all := make([]dueq.Item, n)
 	for i := range all {
@@ -232,7 +222,6 @@ func items(queue string, n int, when dueq.When, body ...string) []dueq.Item {
 }
 
 // scheduleAll schedules items and expects each to be accepted.
-
 func scheduleAll(t *testing.T, store dueq.Store, all []dueq.Item) {
 	t.Helper()
 	outcomes, err := dueq.NewClient(store, dueq.ClientOptions{MemberMax: dueq.MemberMax}).ScheduleAll(t.Context(), all)
@@ -259,7 +248,6 @@ func wantUnavailable(t *testing.T, what string, err error, text string) {
 }
 
 // usedCPU is what a server has used of the processor.
-
 func usedCPU(t *testing.T, raw *redis.Client) time.Duration {
 	t.Helper()
 	info, err := raw.InfoMap(t.Context(), "cpu").Result()
@@ -276,7 +264,6 @@ func usedCPU(t *testing.T, raw *redis.Client) time.Duration {
 // startQuick starts a server that logs scripts of over 10 ms, and lets it go
 
 // first where that is allowed, since a busy machine makes any script slow.
-
 func startQuick(t *testing.T) *redistest.Server {
 	t.Helper()
 	srv := redistest.Start(t, redistest.WithConfig("slowlog-log-slower-than", "10000"), redistest.WithConfig("slowlog-max-len", "10000"))
@@ -289,7 +276,6 @@ func startQuick(t *testing.T) *redistest.Server {
 // processor from a quick script now and then, so a few of many calls may be
 
 // there; a script that is slow by itself is there each time.
-
 func slowScripts(t *testing.T, raw *redis.Client, srv *redistest.Server) {
 	t.Helper()
 	entries, err := raw.SlowLogGet(t.Context(), -1).Result()
@@ -312,7 +298,6 @@ func slowScripts(t *testing.T, raw *redis.Client, srv *redistest.Server) {
 }
 
 // labelled names this goroutine, and those it will start, for goroutines.
-
 func labelled(t *testing.T) {
 	ctx := pprof.WithLabels(t.Context(), pprof.Labels("test", t.Name()))
 	pprof.SetGoroutineLabels(ctx)
@@ -321,7 +306,6 @@ func labelled(t *testing.T) {
 // goroutines counts those that a labelled test started, its own not counted,
 
 // and shows their stacks. Other tests running meanwhile do not matter.
-
 func goroutines(t *testing.T) (int, string) {
 	var b bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
@@ -397,7 +381,6 @@ func startMonitor(t *testing.T, srv *redistest.Server) *monitor {
 }
 
 // until returns the commands seen up to an ECHO of the mark.
-
 func (m *monitor) until(t *testing.T, raw *redis.Client, mark string) []monitored {
 	t.Helper()
 	must(t, raw.Echo(t.Context(), mark).Err())
@@ -420,7 +403,6 @@ func (m *monitor) until(t *testing.T, raw *redis.Client, mark string) []monitore
 }
 
 // parseMonitored reads +1717.123456 [0 lua] "zadd" "key" …
-
 func parseMonitored(line string) monitored {
 	_, rest, _ := strings.Cut(line, "[")
 	source, rest, _ := strings.Cut(rest, "] ")

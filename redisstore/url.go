@@ -196,6 +196,7 @@ func (src *source) connect(timeout time.Duration) redis.UniversalClient {
 	case o.IsClusterMode:
 		cluster := o.Cluster()
 		cluster.DisableRoutingPolicies = true // they would ask for COMMAND, and every command names its keys
+		cluster.ClusterStateReloadInterval = 10 * time.Second
 		return redis.NewClusterClient(cluster)
 	}
 	return redis.NewClient(o.Simple())

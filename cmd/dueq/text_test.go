@@ -58,7 +58,7 @@ var textSteps = []textStep{
 	{"pause a/b", 2, "", "dueq: …queue \"a/b\" may have letters…\n"},
 	{"resume q", 0, "resumed q\n", ""},
 	{"resume a/b", 2, "", "dueq: …queue \"a/b\" may have letters…\n"},
-	{"settings q set retries=7", 0, "SETTING       VALUE          DEFAULT\n…\nretries       7              3\n…", ""},
+	{"settings q set retries=7", 0, "SETTING        VALUE          DEFAULT\n…\nretries        7              3\n…", ""},
 	{"settings q set retries=many", 2, "", "dueq: …retries \"many\" is not a whole number…\n"},
 	{"work w --for 300ms", 0, `{"queue":"w","member":"m",…}` + "\n", "…"},
 	{"work w w", 2, "", "dueq: work: queue w is given twice (see dueq work --help)\n"},
