@@ -19,6 +19,9 @@ bench: ## measure the store that DUEQ_STORE names, for example redis://127.0.0.1
 kill-rounds: ## 100 rounds of killing workers, producers and Redis under load, instead of 5
 	@DUEQ_KILL_ROUNDS=100 go test -p 1 -run Kill -v -timeout 60m ./redisstore ./sqlitestore ./cmd/dueq
 
+chaos: ## random faults under load on every target; DUEQ_CHAOS=10m each, DUEQ_CHAOS_TARGET, DUEQ_CHAOS_SEED
+	@DUEQ_CHAOS=$${DUEQ_CHAOS:-1m} go test -run 'TestChaos$$' -v -count=1 -timeout 0 ./internal/chaos
+
 fuzz: ## a minute each of fuzzing the member grammar, CSV and NDJSON
 	@go test -run '^$$' -fuzz FuzzParseMember -fuzztime 1m .
 	@go test -run '^$$' -fuzz FuzzCSV -fuzztime 1m ./internal/bulk
@@ -30,4 +33,4 @@ mutations: ## break each rule on purpose and see that a test catches it
 bulk: ## a million tasks through every long command, with time and memory
 	@DUEQ_BULK=1 go test -run 'TestScheduleFromBulk|TestMemory' -v -timeout 30m ./cmd/dueq
 
-.PHONY: help test demo build bench kill-rounds fuzz mutations bulk
+.PHONY: help test demo build bench kill-rounds chaos fuzz mutations bulk

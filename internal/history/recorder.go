@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -206,3 +208,16 @@ func (b *builder) place(c *Call) {
 }
 
 func (r *runInstant) holding() holding { return holding{r.Process, r.Key, r.Token} }
+
+// Tasks returns the members of one queue that were ever asked for, sorted.
+func (r *Recorder) Tasks(queue string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen := map[string]bool{}
+	for _, e := range r.events {
+		if e.Asked != nil && e.Asked.Queue == queue {
+			seen[e.Asked.Task] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}

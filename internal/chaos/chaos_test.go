@@ -1,0 +1,53 @@
+package chaos
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/dueq/dueq/internal/child"
+)
+
+func TestMain(m *testing.M) {
+	child.Main(Roles)
+	os.Exit(m.Run())
+}
+
+const short = 4 * time.Second
+
+// Nothing is lost, early or run again without a reason on any target. `make
+// chaos` does the same for longer; docs/development.md has its variables.
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	targets, err := chosen(os.Getenv("DUEQ_CHAOS_TARGET"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lasts := short
+	if text := os.Getenv("DUEQ_CHAOS"); text != "" {
+		if lasts, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seed := rand.Uint64()
+	if text := os.Getenv("DUEQ_CHAOS_SEED"); text != "" {
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, target := range targets {
+		t.Run(target.Name, func(t *testing.T) {
+			t.Logf("seed %d", seed) // first of all, should it hang
+			r := Run(t, target, seed, lasts)
+			t.Log(r)
+			if complaints := r.Complaints(5); complaints != "" {
+				t.Errorf("DUEQ_CHAOS_SEED=%d DUEQ_CHAOS_TARGET=%s\n%s", seed, target.Name, complaints)
+			}
+			if r.Handled == 0 || len(r.History.Faults) == 0 {
+				t.Error("nothing was handled or no fault injected: it proves nothing")
+			}
+		})
+	}
+}
