@@ -58,8 +58,9 @@ func openPatiently(target, addr string) (dueq.Store, error) {
 	}
 }
 
-// crew is all who work on a system: two producers and a worker in this process,
-// a producer and two workers in processes of their own.
+// crew is all who work on a system: two producers and two workers in this
+// process, and unless the store is alone as many again in processes of their
+// own, one producer less.
 type crew struct {
 	t      testing.TB
 	target Target
@@ -72,7 +73,7 @@ type crew struct {
 	producers group
 	workers   group
 	produce   *member
-	work      [2]*member
+	work      []*member
 }
 
 // group is goroutines that end together.
@@ -105,19 +106,22 @@ func (c *crew) start() {
 	producing, stopProduce := context.WithCancel(working)
 	c.workers.stop, c.producers.stop = stopWork, stopProduce
 	c.t.Cleanup(c.abandon)
-	c.workers.wait.Go(func() {
-		if err := work(working, c.rec.As("worker"), c.store); err != nil {
-			c.t.Errorf("worker: %v", err)
-		}
-	})
+	for _, name := range []string{"x", "y"} {
+		c.workers.wait.Go(func() {
+			if err := work(working, c.rec.As(name), c.store); err != nil {
+				c.t.Errorf("worker %s: %v", name, err)
+			}
+		})
+	}
 	for _, name := range []string{"a", "b"} {
 		client := history.NewClient(c.rec.As(name), c.store, c.sys.Safe)
 		c.producers.wait.Go(func() { produce(producing, client, name, c.seed) })
 	}
-	c.produce = c.startProducer()
-	for i := range c.work {
-		c.work[i] = c.startWorker()
+	if c.sys.Alone {
+		return
 	}
+	c.produce = c.startProducer()
+	c.work = []*member{c.startWorker(), c.startWorker()}
 }
 
 // abandon ends what a failed test left behind.
@@ -152,7 +156,9 @@ func (c *crew) startChild(name, role string, args ...string) *member {
 func (c *crew) stopProducing() {
 	c.producers.stop()
 	c.producers.wait.Wait()
-	c.stopMember(c.produce)
+	if c.produce != nil {
+		c.stopMember(c.produce)
+	}
 }
 
 func (c *crew) stopWorking() {

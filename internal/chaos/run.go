@@ -36,7 +36,9 @@ func (c *crew) hurt(lasts time.Duration) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), lasts)
 	defer cancel()
 	var processes sync.WaitGroup
-	processes.Go(func() { c.hurtProcesses(ctx) })
+	if !c.sys.Alone {
+		processes.Go(func() { c.hurtProcesses(ctx) })
+	}
 	c.hurtSystem(ctx)
 	processes.Wait()
 }

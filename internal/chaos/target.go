@@ -27,6 +27,9 @@ type Target struct {
 type System struct {
 	Addr   string
 	Faults []Fault // besides those of producers and workers; they come one at a time
+	// Alone says that no other process can open the store, so that there are
+	// none.
+	Alone bool
 	// Safe says that no fault loses what was acknowledged, not even one that
 	// says it Loses something: the store waits for replicas.
 	Safe bool
