@@ -1,32 +1,23 @@
 package redisstore_test
 
 import (
-	"bufio"
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/child"
 	"github.com/dueq/dueq/internal/redistest"
 	"github.com/dueq/dueq/redisstore"
 )
 
-// workerEnv makes the test binary a worker process: its value is a URL and the
-// queues.
-const workerEnv = "DUEQ_TEST_WORKER"
-
 func TestMain(m *testing.M) {
-	if args := strings.Fields(os.Getenv(workerEnv)); len(args) > 0 {
-		os.Exit(workerMain(args[0], args[1:]))
-	}
+	child.Main(map[string]child.Role{"worker": workerRole})
 	flag.Parse()
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
 		_ = p.Value.Set("4") // these tests wait more than they work
@@ -34,15 +25,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// workerMain runs a worker until standard input ends. It writes "ready", and
-// the id of each task it handles in one write before it acknowledges it.
-func workerMain(url string, queues []string) int {
+// workerRole runs a worker of a URL over queues. It writes "ready", and the id
+// of each task it handles in one write before it acknowledges it.
+func workerRole(ctx context.Context, args []string) error {
+	url, queues := args[0], args[1:]
 	var store *redisstore.Store
 	for end := time.Now().Add(30 * time.Second); store == nil; {
 		var err error
 		if store, err = redisstore.Open(url, redisstore.Options{}); err != nil && time.Now().After(end) {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+			return err
 		}
 	}
 	defer store.Close()
@@ -53,26 +44,14 @@ func workerMain(url string, queues []string) int {
 			return err
 		}))
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the test's process at the latest
-		cancel()
-	}()
 	fmt.Println("ready")
-	if err := w.Run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+	return w.Run(ctx)
 }
 
 // workerProcess is a worker in a process of its own.
 type workerProcess struct {
-	n     int
-	cmd   *exec.Cmd
-	stdin io.Closer
-	ended chan struct{} // closed when its output has been read
-
+	*child.Process
+	n      int
 	killed time.Time // zero if it was not; guarded by the log's mu
 }
 
@@ -95,23 +74,8 @@ func newDeliveries() *deliveries {
 
 func (d *deliveries) start(t *testing.T, n int, url string, queues ...string) *workerProcess {
 	t.Helper()
-	path, err := os.Executable()
-	must(t, err)
-	p := &workerProcess{n: n, cmd: exec.Command(path), ended: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), workerEnv+"="+url+" "+strings.Join(queues, " "))
-	p.cmd.Stderr = os.Stderr
-	out, err := p.cmd.StdoutPipe()
-	must(t, err)
-	p.stdin, err = p.cmd.StdinPipe()
-	must(t, err)
-	must(t, p.cmd.Start())
-	go func() {
-		defer close(p.ended)
-		for in := bufio.NewScanner(out); in.Scan(); {
-			d.note(p, in.Text())
-		}
-	}()
-	t.Cleanup(p.kill)
+	p := &workerProcess{n: n}
+	p.Process = child.Start(t, func(line []byte) { d.note(p, string(line)) }, "worker", append([]string{url}, queues...)...)
 	return p
 }
 
@@ -135,32 +99,6 @@ func (d *deliveries) count() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.by)
-}
-
-// kill ends the process by SIGKILL and returns when its output has been read.
-func (p *workerProcess) kill() {
-	if p.cmd.ProcessState != nil {
-		return
-	}
-	_ = p.cmd.Process.Kill()
-	<-p.ended
-	_ = p.cmd.Wait()
-}
-
-// stop lets it end gracefully.
-func (p *workerProcess) stop(t *testing.T) {
-	t.Helper()
-	_ = p.stdin.Close()
-	select {
-	case <-p.ended:
-	case <-time.After(20 * time.Second):
-		t.Errorf("worker process %d did not stop", p.n)
-		p.kill()
-		return
-	}
-	if err := p.cmd.Wait(); err != nil {
-		t.Errorf("worker process %d: %v", p.n, err)
-	}
 }
 
 // producers schedule as fast as they get answers, until stop.
@@ -274,7 +212,7 @@ func TestKill_nothing_acknowledged_is_lost(t *testing.T) {
 			log.mu.Lock()
 			workers[i].killed = time.Now()
 			log.mu.Unlock()
-			workers[i].kill()
+			workers[i].Kill()
 			workerKills++
 			workers[i] = start()
 		}
@@ -303,7 +241,9 @@ func TestKill_nothing_acknowledged_is_lost(t *testing.T) {
 		return st.Scheduled+st.Active == 0
 	})
 	for _, p := range workers {
-		p.stop(t)
+		if err := p.Stop(); err != nil {
+			t.Errorf("worker process %d: %v", p.n, err)
+		}
 	}
 	st := statsOf(t, store, queue)
 

@@ -7,10 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/dueq/dueq/internal/child"
 )
 
 func TestMain(m *testing.M) {
+	redis.SetLogger(&logging.VoidLogger{}) // it has a line for every connection that is refused
 	child.Main(Roles)
 	os.Exit(m.Run())
 }
@@ -18,7 +22,8 @@ func TestMain(m *testing.M) {
 const short = 4 * time.Second
 
 // Nothing is lost, early or run again without a reason on any target. `make
-// chaos` does the same for longer; docs/development.md has its variables.
+// chaos` does the same for longer. DUEQ_CHAOS is how long the faults of each
+// target last, DUEQ_CHAOS_TARGET names targets, DUEQ_CHAOS_SEED repeats a run.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	targets, err := chosen(os.Getenv("DUEQ_CHAOS_TARGET"))

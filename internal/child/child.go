@@ -134,6 +134,9 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
+// PID returns the process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Freeze stops the child by SIGSTOP, Thaw lets it go on.
 func (p *Process) Freeze() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 
