@@ -95,8 +95,10 @@ func newCrew(t testing.TB, target Target, sys *System, rec *history.Recorder, se
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.store.Close() })
-	if _, err := c.store.SetSettings(t.Context(), queue, settings); err != nil {
-		t.Fatal(err)
+	for _, queue := range queues {
+		if _, err := c.store.SetSettings(t.Context(), queue, settings); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return c
 }

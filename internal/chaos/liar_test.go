@@ -30,7 +30,7 @@ func TestRun_finds_out_a_store_that(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			store := &liar{Store: memstore.New(memstore.Options{}), lie: c.lie}
+			store := &liar{Store: memstore.New(memstore.Options{}), lie: c.lie, lent: map[string][]*dueq.Task{}}
 			target := Target{
 				Name:  "liar",
 				Start: func(testing.TB) *System { return &System{Alone: true} },
@@ -69,7 +69,7 @@ type liar struct {
 	mu    sync.Mutex // guards the rest
 	turns int
 	lies  int
-	lent  []*dueq.Task
+	lent  map[string][]*dueq.Task // by queue: to be handed out again
 }
 
 func (l *liar) liesNow(lie lie) bool {
@@ -128,8 +128,8 @@ func (l *liar) Claim(ctx context.Context, req dueq.ClaimRequest) (dueq.Claim, er
 		return claim, err
 	}
 	l.mu.Lock()
-	again := l.lent
-	l.lent = nil
+	again := l.lent[req.Queue]
+	delete(l.lent, req.Queue)
 	l.mu.Unlock()
 	claim.Tasks = append(claim.Tasks, again...)
 	if len(again) > 0 && claim.LeaseEnds.IsZero() {
@@ -140,7 +140,7 @@ func (l *liar) Claim(ctx context.Context, req dueq.ClaimRequest) (dueq.Claim, er
 			second := *t
 			second.Lease.Token++
 			l.mu.Lock()
-			l.lent = append(l.lent, &second)
+			l.lent[req.Queue] = append(l.lent[req.Queue], &second)
 			l.mu.Unlock()
 		}
 	}

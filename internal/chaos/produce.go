@@ -11,8 +11,10 @@ import (
 	"github.com/dueq/dueq/internal/history"
 )
 
+// queues are several, so that a cluster has them in several slots.
+var queues = []string{"chaos:a", "chaos:b", "chaos:c"}
+
 const (
-	queue    = "chaos"
 	kind     = "k"
 	lanes    = 3                     // calls in flight per producer
 	pace     = 10 * time.Millisecond // of each
@@ -63,23 +65,35 @@ func (l *lane) call(ctx context.Context) {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(l.random.IntN(3000))*time.Microsecond)
 		defer cancel()
 	}
-	switch {
-	case what < 60:
+	if what < 60 {
 		l.schedule(ctx, l.newID(), l.random.IntN(5) > 0, dueq.Replace)
-	case what < 80:
-		l.schedule(ctx, l.someID(), true, dueq.IfExists(l.random.IntN(4)))
+		return
+	}
+	id := l.someID()
+	if what < 80 {
+		l.schedule(ctx, id, true, dueq.IfExists(l.random.IntN(4)))
+		return
+	}
+	l.change(ctx, what, queueOf(id), id+":"+kind)
+}
+
+func (l *lane) change(ctx context.Context, what int, queue, member string) {
+	switch {
 	case what < 88:
-		_ = l.client.Cancel(ctx, queue, l.someID()+":"+kind)
+		_ = l.client.Cancel(ctx, queue, member)
 	case what < 95:
-		_ = l.client.Reschedule(ctx, queue, l.someID()+":"+kind, dueq.In(l.delay()))
+		_ = l.client.Reschedule(ctx, queue, member, dueq.In(l.delay()))
 	case what < 97:
-		_ = l.client.Stop(ctx, queue, l.someID()+":"+kind)
+		_ = l.client.Stop(ctx, queue, member)
 	case what < 98:
-		_ = l.client.Delete(ctx, queue, l.someID()+":"+kind)
+		_ = l.client.Delete(ctx, queue, member)
 	default:
-		_ = l.client.Requeue(ctx, queue, l.someID()+":"+kind, dueq.In(l.delay()))
+		_ = l.client.Requeue(ctx, queue, member, dueq.In(l.delay()))
 	}
 }
+
+// queueOf gives each id a queue.
+func queueOf(id string) string { return queues[seeded(0, id).IntN(len(queues))] }
 
 // schedule schedules a task. Its body tells the schedule from all others; a
 // task that is new may have none.
@@ -88,7 +102,7 @@ func (l *lane) schedule(ctx context.Context, id string, body bool, ifExists dueq
 	if body {
 		task.Body = fmt.Appendf(nil, "%s-%d", l.name, l.calls)
 	}
-	_, _ = l.client.Schedule(ctx, queue, task, dueq.In(l.delay()), ifExists)
+	_, _ = l.client.Schedule(ctx, queueOf(id), task, dueq.In(l.delay()), ifExists)
 }
 
 func (l *lane) delay() time.Duration {

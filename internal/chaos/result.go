@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,22 +32,29 @@ func newResult(target string, seed uint64, took time.Duration, h *history.Histor
 	r := &Result{Report: history.Check(h), History: h, Target: target, Seed: seed, Took: took, faults: map[string]*impact{}}
 	deliveries := slices.Clone(h.Deliveries)
 	deliveries = slices.DeleteFunc(deliveries, func(d *history.Delivery) bool { return d.Ended == 0 })
-	slices.SortFunc(deliveries, func(a, b *history.Delivery) int { return int(a.Started - b.Started) })
+	slices.SortFunc(deliveries, func(a, b *history.Delivery) int { return cmp.Compare(a.Started, b.Started) })
 	for _, f := range h.Faults {
 		if r.faults[f.Kind] == nil {
 			r.faults[f.Kind] = &impact{}
 		}
-		r.faults[f.Kind].note(f, deliveries)
+		r.faults[f.Kind].note(f, h.Faults, deliveries)
 	}
 	return r
 }
 
 // note finds the first delivery after a fault; they are sorted by their start.
-func (i *impact) note(f history.Fault, deliveries []*history.Delivery) {
+// One that another fault of the store delayed says nothing about this one.
+func (i *impact) note(f history.Fault, all []history.Fault, deliveries []*history.Delivery) {
 	i.times++
-	n, _ := slices.BinarySearchFunc(deliveries, f.Until, func(d *history.Delivery, at history.Instant) int { return int(d.Started - at) })
-	if n < len(deliveries) {
-		i.recovered = append(i.recovered, time.Duration(deliveries[n].Started-f.Until))
+	n, _ := slices.BinarySearchFunc(deliveries, f.Until, func(d *history.Delivery, at history.Instant) int { return cmp.Compare(d.Started, at) })
+	if n == len(deliveries) {
+		return
+	}
+	first := deliveries[n].Started
+	if !slices.ContainsFunc(all, func(o history.Fault) bool {
+		return o != f && o.Process == "" && o.Until >= f.Until && o.From <= first
+	}) {
+		i.recovered = append(i.recovered, time.Duration(first-f.Until))
 	}
 }
 

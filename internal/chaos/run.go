@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -43,67 +44,86 @@ func (c *crew) hurt(lasts time.Duration) {
 	processes.Wait()
 }
 
-// drain waits until the workers have handled everything.
+// drain waits until the workers have handled everything, and until no call
+// that was given up can add to it.
 func (c *crew) drain() {
+	pass(c.t.Context(), history.Patience)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(drainFor); ; <-tick.C {
-		st, err := c.stats()
-		if err == nil && st.Scheduled+st.Active == 0 {
+		stats, err := c.stats()
+		if err == nil && left(stats) == 0 {
 			return
 		}
 		if time.Now().After(end) {
-			c.t.Errorf("not drained within %v: %+v, %v", drainFor, st, err)
+			c.t.Errorf("not drained within %v: %+v, %v", drainFor, stats, err)
 			return
 		}
 	}
 }
 
-func (c *crew) stats() (dueq.QueueStats, error) {
-	all, err := c.store.Stats(c.t.Context(), queue)
-	if err != nil {
-		return dueq.QueueStats{}, err
+func left(stats []dueq.QueueStats) (tasks int64) {
+	for _, st := range stats {
+		tasks += st.Scheduled + st.Active
 	}
-	return all[0], all[0].Err
+	return tasks
+}
+
+func (c *crew) stats() ([]dueq.QueueStats, error) {
+	stats, err := c.store.Stats(c.t.Context(), queues...)
+	for _, st := range stats {
+		err = errors.Join(err, st.Err)
+	}
+	return stats, err
 }
 
 // final asks what is left of every task.
 func (c *crew) final() history.Final {
-	st, err := c.stats()
+	stats, err := c.stats()
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	final := history.Final{Tasks: map[history.Key]history.Place{}, Queues: []dueq.QueueStats{st}}
-	for chunk := range slices.Chunk(c.rec.Tasks(queue), dueq.MaxItems) {
-		infos, err := c.store.Get(c.t.Context(), queue, chunk)
+	final := history.Final{Tasks: map[history.Key]history.Place{}, Queues: stats}
+	for _, st := range stats {
+		c.look(st, final.Tasks)
+	}
+	return final
+}
+
+// look asks for every task of one queue, and compares what Get, List and Stats
+// say of dead letters.
+func (c *crew) look(st dueq.QueueStats, tasks map[history.Key]history.Place) {
+	for chunk := range slices.Chunk(c.rec.Tasks(st.Queue), dueq.MaxItems) {
+		infos, err := c.store.Get(c.t.Context(), st.Queue, chunk)
 		if err != nil {
 			c.t.Fatal(err)
 		}
 		for i, info := range infos {
-			final.Tasks[history.Key{Queue: queue, Task: chunk[i]}] = history.Place{State: info.State, Mark: string(info.Body)}
+			tasks[history.Key{Queue: st.Queue, Task: chunk[i]}] = history.Place{State: info.State, Mark: string(info.Body)}
 		}
 	}
-	c.checkList(final)
-	return final
+	listed := c.listDead(st.Queue)
+	for _, member := range listed {
+		if got := tasks[history.Key{Queue: st.Queue, Task: member}].State; got != dueq.StateDead {
+			c.t.Errorf("%s is listed as dead, Get says %v", member, got)
+		}
+	}
+	if int64(len(listed)) != st.Dead {
+		c.t.Errorf("%d of %s are listed as dead, Stats counts %d", len(listed), st.Queue, st.Dead)
+	}
 }
 
-// checkList compares what List and Get say of dead letters.
-func (c *crew) checkList(final history.Final) {
+func (c *crew) listDead(queue string) (members []string) {
 	query := dueq.ListQuery{Queue: queue, State: dueq.StateDead, Limit: dueq.MaxItems}
-	listed := 0
 	for more := true; more; more = query.Cursor != "" {
 		page, err := c.store.List(c.t.Context(), query)
 		if err != nil {
 			c.t.Fatal(err)
 		}
 		for _, info := range page.Tasks {
-			if got := final.Tasks[history.Key{Queue: queue, Task: info.Member}]; got.State != dueq.StateDead {
-				c.t.Errorf("%s is listed as dead, Get says %v", info.Member, got.State)
-			}
+			members = append(members, info.Member)
 		}
-		listed, query.Cursor = listed+len(page.Tasks), page.Cursor
+		query.Cursor = page.Cursor
 	}
-	if int64(listed) != final.Queues[0].Dead {
-		c.t.Errorf("%d are listed as dead, Stats counts %d", listed, final.Queues[0].Dead)
-	}
+	return members
 }

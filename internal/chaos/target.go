@@ -42,7 +42,7 @@ type Fault struct {
 	// run in the goroutine of the test, so they may fail it.
 	Begin func() (end func())
 	Hold  time.Duration // how long it lasts at most; the seed chooses. Zero: it ends at once
-	Step  time.Duration // by which Begin moves the store's clock, back if negative
+	Step  time.Duration // by which Begin moves the store's clock, negative: back; the end may undo it
 	Loses time.Duration // writes acknowledged this long before may be gone afterwards; zero means none
 }
 

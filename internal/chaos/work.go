@@ -16,10 +16,10 @@ import (
 
 const (
 	lease       = 3 * time.Second
-	concurrency = 30 // handlers at once per worker
+	concurrency = 30 // handlers at once per worker and queue
 )
 
-// settings of the queue: short leases, and failures that never use up the
+// settings of the queues: short leases, and failures that never use up the
 // retries, so that whatever lies dead was meant to.
 var settings = dueq.SettingsPatch{
 	"lease": lease.String(), "batch": "30", "retries": "1000", "retry_first": "10ms", "retry_cap": "50ms",
@@ -30,7 +30,9 @@ func work(ctx context.Context, rec *history.Recorder, store dueq.Store) error {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	w := dueq.NewWorker(history.Watch(rec, store), dueq.WorkerOptions{Concurrency: concurrency, Logger: quiet})
 	w.Use(rec.Handler)
-	w.Handle(queue, dueq.AnyKind, dueq.HandlerFunc(handle))
+	for _, queue := range queues {
+		w.Handle(queue, dueq.AnyKind, dueq.HandlerFunc(handle))
+	}
 	return w.Run(ctx)
 }
 

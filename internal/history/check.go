@@ -153,17 +153,19 @@ func (c *checker) task(k Key) *task {
 }
 
 // order sorts deliveries of one task as the store made them. Of claims that
-// overlap the store's clock tells, unless somebody set it.
+// overlap the store's clock tells, unless somebody set it then.
 func (c *checker) order(ds []*Delivery) {
 	slices.SortStableFunc(ds, func(a, b *Delivery) int { return cmp.Compare(a.Asked, b.Asked) })
-	if slices.ContainsFunc(c.Faults, func(f Fault) bool { return f.Step != 0 }) {
-		return
-	}
 	for i := 1; i < len(ds); i++ {
-		for j := i; j > 0 && ds[j].Asked < ds[j-1].Answered && ds[j].Now.Before(ds[j-1].Now); j-- {
+		for j := i; j > 0 && c.inverted(ds[j-1], ds[j]); j-- {
 			ds[j], ds[j-1] = ds[j-1], ds[j]
 		}
 	}
+}
+
+func (c *checker) inverted(a, b *Delivery) bool {
+	return b.Asked < a.Answered && b.Now.Before(a.Now) &&
+		!c.stepped(min(a.Asked, b.Asked), max(a.Answered, b.Answered))
 }
 
 func (c *checker) checkTask(t *task) {
@@ -200,16 +202,26 @@ func (c *checker) find(what What, k Key, format string, args ...any) {
 	c.report.Findings = append(c.report.Findings, Finding{what, k, fmt.Sprintf(format, args...)})
 }
 
+// stepped: the store's clock was set between two instants.
+func (c *checker) stepped(from, until Instant) bool {
+	return slices.ContainsFunc(c.Faults, func(f Fault) bool { return f.Step != 0 && f.Until >= from && f.From <= until })
+}
+
+// losesWrites: what the store was asked to count may be wrong.
+func (c *checker) losesWrites() bool {
+	return slices.ContainsFunc(c.Faults, func(f Fault) bool { return f.Loses > 0 })
+}
+
 // latest is the last instant at which a call can have taken effect. A clock
-// that was set back lets a late call pass its deadline.
+// that was set, and perhaps back again, lets a late call pass its deadline.
 func (c *checker) latest(call *Call) Instant {
 	if call.known() {
 		return call.Answered
 	}
 	end := max(call.Asked, call.Answered).add(Patience)
 	for _, f := range c.Faults {
-		if f.Step < 0 && f.Until >= call.Asked && f.From <= end {
-			end = max(end, f.Until.add(Patience-f.Step))
+		if f.Step != 0 && f.Until >= call.Asked && f.From <= end {
+			end = max(end, f.Until.add(Patience+f.Step.Abs()))
 		}
 	}
 	return end

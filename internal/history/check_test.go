@@ -187,6 +187,21 @@ func TestCheck_early(t *testing.T) {
 		s.deliver("w1", "1", 250, 100)
 		s.expect(t, Early)
 	})
+	t.Run("not_a_retry_by_a_clock_that_was_set_back", func(t *testing.T) {
+		s := newStory()
+		s.schedule(0, 5, "1", 500, dueq.StatusScheduled)
+		s.claim("w1", "1", 500, 500)
+		s.fault("step", "", 600, 600).Step = -time.Second
+		again := s.deliver("w1", "1", 4000, 500)
+		again.Now, again.Due = clock(450), clock(400)
+		s.leasesEnded(1)
+		s.expectNothing(t)
+		s.Faults = nil
+		s.fault("worker killed", "w1", 600, 600)
+		if r := s.check(); r.Count(Early) != 1 {
+			t.Errorf("got %v, want one early", r.Findings)
+		}
+	})
 	t.Run("not_when_it_may_have_been_rescheduled", func(t *testing.T) {
 		s := newStory()
 		s.schedule(0, 5, "1", 900, dueq.StatusScheduled)
@@ -251,8 +266,9 @@ func TestCheck_second_runs(t *testing.T) {
 		s.expectNothing(t)
 	})
 	t.Run("explained_by_a_failover_that_lost_the_end", func(t *testing.T) {
-		s, _ := twice(true)
-		s.fault("failover", "", 600, 1500).Loses = time.Second
+		s, d := twice(true)
+		s.fault("failover", "", 1600, 2000).Loses = time.Second
+		d.settles[0].Answered = ms(1000)
 		if r := s.expectNothing(t); r.Explained["failover"] != 1 {
 			t.Errorf("explained: got %v, want by the failover", r.Explained)
 		}
@@ -277,6 +293,44 @@ func TestCheck_second_runs(t *testing.T) {
 		if r := s.check(); r.Count(Beside) != 1 {
 			t.Errorf("got %v, want a run beside itself", r.Findings)
 		}
+	})
+	t.Run("beside_itself_unless_the_lease_may_have_become_shorter", func(t *testing.T) {
+		s := newStory()
+		s.schedule(0, 5, "1", 100, dueq.StatusScheduled)
+		d := s.claim("w1", "1", 100, 100)
+		s.deliver("w2", "1", 2500, 100)
+		s.fault("worker killed", "w1", 500, 500)
+		s.leasesEnded(1)
+		s.expect(t, Beside)
+		renewal := &Call{Do: Extend, Asked: ms(300), Answered: ms(310), Answer: Acknowledged, Status: dueq.StatusDone, Due: clock(2000)}
+		d.extends = []*Call{renewal}
+		s.expectNothing(t)
+		renewal.Answer = Unknown
+		s.expect(t, Beside)
+		s.fault("step", "", 290, 290).Step = -time.Hour
+		s.expectNothing(t)
+	})
+	t.Run("beside_itself_even_if_the_clock_was_set_by_less_than_the_lease_had_left", func(t *testing.T) {
+		s := newStory()
+		s.schedule(0, 5, "1", 100, dueq.StatusScheduled)
+		s.claim("w1", "1", 100, 100)
+		s.deliver("w2", "1", 2000, 100)
+		s.fault("worker killed", "w1", 500, 500)
+		s.leasesEnded(1)
+		s.fault("step", "", 1000, 1000).Step = 500 * time.Millisecond
+		s.expect(t, Beside)
+		s.Faults[1].Step = 2 * time.Second
+		s.expectNothing(t)
+	})
+	t.Run("explained_by_a_failover_that_lost_the_claim", func(t *testing.T) {
+		s, d := twice(true)
+		d.settles[0].Asked, d.settles[0].Answered = ms(2000), ms(2001)
+		s.fault("failover", "", 600, 1500).Loses = time.Second
+		if r := s.expectNothing(t); r.Explained["failover"] != 1 {
+			t.Errorf("explained: got %v, want by the failover", r.Explained)
+		}
+		s.Faults[0].Loses = 10 * time.Millisecond
+		s.expect(t, Unexplained)
 	})
 	t.Run("the_clock_orders_claims_that_overlap", func(t *testing.T) {
 		s, d := twice(false)

@@ -13,6 +13,9 @@ import (
 func (c *checker) checkEarly(t *task, s *schedule) {
 	for i, d := range s.deliveries {
 		due := c.earliest(t, s, d)
+		if again := i > 0 || d.Attempt > 1; again && c.stepped(s.Asked, d.Answered) {
+			due = time.Time{} // a retry is due by the clock as it was set
+		}
 		if i > 0 {
 			due = later(due, c.retryDue(t, s.deliveries[i-1], d))
 		}

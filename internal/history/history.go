@@ -139,7 +139,7 @@ type Fault struct {
 	Process string // whom it hit; empty for the store, which is everybody
 	From    Instant
 	Until   Instant
-	Step    time.Duration // by which the store's clock moved
+	Step    time.Duration // by which the store's clock moved at From, and perhaps back at Until
 	Loses   time.Duration // writes acknowledged this long before From, and until Until, may be gone; zero means none
 }
 

@@ -38,6 +38,7 @@ type world struct {
 	t     *rapid.T
 	store *memstore.Store
 	now   int // ms
+	ahead int // ms by which the store's clock was set
 	calls int
 	late  []late
 	held  []holdingOf
@@ -60,7 +61,7 @@ type holdingOf struct {
 func newWorld(t *rapid.T) *world {
 	w := &world{t: t, now: 1000, names: [2]string{"w0", "w1"}}
 	w.Final.Tasks = map[Key]Place{}
-	w.store = memstore.New(memstore.Options{Now: func() time.Time { return clock(w.now) }})
+	w.store = memstore.New(memstore.Options{Now: func() time.Time { return clock(w.now + w.ahead) }})
 	_, err := w.store.SetSettings(context.Background(), q, dueq.SettingsPatch{
 		"lease": "1s", "retries": "1000", "retry_first": "10ms", "retry_cap": "50ms",
 	})
@@ -220,19 +221,33 @@ func (w *world) note(kind, process string, from, until int) {
 	w.Faults = append(w.Faults, Fault{Kind: kind, Process: process, From: ms(from), Until: ms(until)})
 }
 
-// fault kills a worker, or cuts all off from the store for longer than a lease.
+// fault kills a worker, sets the clock, or cuts all off from the store for
+// longer than a lease.
 func (w *world) fault() {
-	if w.draw("fault", 1) == 0 {
+	switch w.draw("fault", 2) {
+	case 0:
+		w.setClock(w.draw("ahead", 6000) - 3000)
+	case 1:
 		victim := w.draw("worker", 1)
 		w.note("worker killed", w.names[victim], w.now, w.now)
 		w.held = slices.DeleteFunc(w.held, func(h holdingOf) bool { return h.worker == victim })
 		w.names[victim] += "'"
-		return
+	case 2:
+		from := w.now
+		w.now += w.draw("outage", 4000)
+		w.late = slices.DeleteFunc(w.late, func(l late) bool { return l.at <= w.now }) // never got through
+		w.note("outage", "", from, w.now)
 	}
-	from := w.now
-	w.now += w.draw("outage", 4000)
-	w.late = slices.DeleteFunc(w.late, func(l late) bool { return l.at <= w.now }) // never got through
-	w.note("outage", "", from, w.now)
+}
+
+// setClock sets the store's clock while no claim is under way, or their order
+// could not be told.
+func (w *world) setClock(by int) {
+	w.pass(301)
+	w.note("step", "", w.now, w.now)
+	w.Faults[len(w.Faults)-1].Step = time.Duration(by) * time.Millisecond
+	w.ahead += by
+	w.pass(301)
 }
 
 // drain lets both workers die and handles all that is left.

@@ -43,11 +43,11 @@ func (c *checker) between(o *Call, before, d *Delivery) bool {
 }
 
 func (c *checker) checkRepeat(s *schedule, before, d *Delivery) {
+	if f := c.forgottenRun(before); f != nil {
+		c.report.Explained[f.Kind]++
+		return
+	}
 	if settled := before.settled(); settled != nil {
-		if f := c.forgotten(settled.Answered); f != nil {
-			c.report.Explained[f.Kind]++
-			return
-		}
 		c.find(Unexplained, s.Key, "body %q ran again at %v, its end was acknowledged at %v", s.Mark, d.Started, settled.Answered)
 		return
 	}
@@ -57,6 +57,16 @@ func (c *checker) checkRepeat(s *schedule, before, d *Delivery) {
 		return
 	}
 	c.second[s.Queue] = append(c.second[s.Queue], second{s.Key, s.Mark, f.Kind})
+}
+
+// forgottenRun returns a fault that may have lost a claim or its end, or nil.
+func (c *checker) forgottenRun(d *Delivery) *Fault {
+	if settled := d.settled(); settled != nil {
+		if f := c.forgotten(settled.Answered); f != nil {
+			return f
+		}
+	}
+	return c.forgotten(d.Answered)
 }
 
 // settled is the acknowledged end of a delivery, or nil.
@@ -103,10 +113,8 @@ func (c *checker) countExplained() {
 
 // leasesEnded is how many leases of a queue ended without a verdict.
 func (c *checker) leasesEnded(queue string, unknown int) int {
-	for _, f := range c.Faults {
-		if f.Loses > 0 {
-			return unknown
-		}
+	if c.losesWrites() {
+		return unknown
 	}
 	for _, st := range c.Final.Queues {
 		if st.Queue == queue {
@@ -121,21 +129,41 @@ func (c *checker) leasesEnded(queue string, unknown int) int {
 func (c *checker) checkBeside(t *task) {
 	for i := 1; i < len(t.deliveries); i++ {
 		before, d := t.deliveries[i-1], t.deliveries[i]
-		ends := before.leaseEnd(d)
-		if !d.Now.Before(ends) || before.mayBeOver(d) || c.stopped(t, before, d) || c.forgotten(before.Answered) != nil {
+		ends := c.leaseEnd(before, d)
+		if !c.reached(before, d).Before(ends) || before.mayBeOver(d) || c.stopped(t, before, d) || c.forgotten(before.Answered) != nil {
 			continue
 		}
 		c.find(Beside, t.Key, "claimed at %s by the store's clock, while %s held it until %s", milli(d.Now), before.Process, milli(ends))
 	}
 }
 
-// leaseEnd is when the lease ended as far as its holder knew when d was
-// claimed.
-func (d *Delivery) leaseEnd(next *Delivery) time.Time {
+// reached is the latest time that the store's clock can have shown from one
+// delivery to the next: one that was set back has shown later ones before.
+func (c *checker) reached(before, d *Delivery) time.Time {
+	if !c.stepped(before.Asked, d.Answered) {
+		return d.Now
+	}
+	elapsed := time.Duration(d.Answered - before.Asked)
+	latest := before.Now.Add(elapsed + time.Duration(drift*float64(elapsed)))
+	for _, f := range c.Faults {
+		if f.Until >= before.Asked && f.From <= d.Answered {
+			latest = latest.Add(f.Step.Abs())
+		}
+	}
+	return latest
+}
+
+// leaseEnd is when the lease of a delivery ended as far as its holder knew when
+// the next one was claimed; zero if nobody knows, since the store's clock was
+// set and the lease may have been made shorter.
+func (c *checker) leaseEnd(d, next *Delivery) time.Time {
 	ends := d.LeaseEnds
 	for _, o := range d.extends {
-		if o.done(dueq.StatusDone) && o.Answered <= next.Asked {
-			ends = later(ends, o.Due)
+		switch {
+		case o.done(dueq.StatusDone) && o.Answered <= next.Asked && c.forgotten(o.Answered) == nil:
+			ends = o.Due
+		case o.perhaps(dueq.StatusDone) && o.Asked <= next.Answered && c.stepped(d.Asked, next.Answered):
+			return time.Time{}
 		}
 	}
 	return ends

@@ -18,15 +18,6 @@ func (c *checker) checkTotals() {
 	}
 }
 
-func (c *checker) losesWrites() bool {
-	for _, f := range c.Faults {
-		if f.Loses > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // checkPlaces compares how many tasks are where with the tasks that are there.
 func (c *checker) checkPlaces(st dueq.QueueStats) {
 	var scheduled, dead int64
