@@ -115,6 +115,12 @@ func TestCheck_lost(t *testing.T) {
 		s.expectNothing(t)
 		cancel.Answer = Refused
 		s.expect(t, Lost)
+		cancel.Answer, cancel.Status = Acknowledged, dueq.StatusDone
+		s.expect(t, Lost) // it was over before the schedule began
+		cancel.Asked, cancel.Answered = ms(20), ms(25)
+		s.expectNothing(t)
+		cancel.Status = dueq.StatusNotFound
+		s.expect(t, Lost)
 	})
 	t.Run("not_one_that_was_replaced", func(t *testing.T) {
 		s := newStory()
@@ -247,6 +253,14 @@ func TestCheck_second_runs(t *testing.T) {
 		s.fault("worker killed", "w3", 500, 500)
 		s.expect(t, Unexplained)
 	})
+	t.Run("unexplained_when_the_fault_was_before_or_after", func(t *testing.T) {
+		s, _ := twice(false)
+		s.fault("outage", "", 10, 98)
+		s.fault("outage", "", 4002, 5000)
+		s.expect(t, Unexplained)
+		s.Faults[0].Until = ms(99)
+		s.expectNothing(t)
+	})
 	t.Run("explained_by_the_end_of_its_worker", func(t *testing.T) {
 		s, _ := twice(false)
 		s.fault("outage", "", 200, 300)
@@ -310,6 +324,19 @@ func TestCheck_second_runs(t *testing.T) {
 		s.fault("step", "", 290, 290).Step = -time.Hour
 		s.expectNothing(t)
 	})
+	t.Run("not_beside_itself_when_a_small_step_took_a_second_off_a_lease", func(t *testing.T) {
+		s := newStory()
+		s.schedule(0, 5, "1", 1, dueq.StatusScheduled)
+		d := s.claim("w1", "1", 1, 1)
+		d.LeaseEnds = clock(4000) // whole seconds, rounded up; the renewal made it 3000
+		d.extends = []*Call{{Do: Extend, Asked: ms(5), Answered: ms(9), Answer: Unknown}}
+		s.deliver("w2", "1", 3100, 1)
+		s.fault("worker killed", "w1", 500, 500)
+		s.leasesEnded(1)
+		s.expect(t, Beside)
+		s.fault("step", "", 3, 3).Step = -10 * time.Millisecond
+		s.expectNothing(t)
+	})
 	t.Run("beside_itself_even_if_the_clock_was_set_by_less_than_the_lease_had_left", func(t *testing.T) {
 		s := newStory()
 		s.schedule(0, 5, "1", 100, dueq.StatusScheduled)
@@ -361,6 +388,15 @@ func TestCheck_cancelled(t *testing.T) {
 			s.expectNothing(t)
 		})
 	}
+	t.Run("not_when_a_step_may_have_let_the_schedule_come_after_the_cancel", func(t *testing.T) {
+		s := newStory()
+		s.schedule(0, 1000, "1", 100, dueq.StatusUnknown)
+		s.ask(Cancel, 4001, 4010, dueq.StatusNotFound)
+		s.deliver("w1", "1", 6000, 5000)
+		s.expect(t, Cancelled)
+		s.fault("step", "", 500, 500).Step = -2 * time.Second
+		s.expectNothing(t)
+	})
 	t.Run("retried_after_a_cancel_of_the_run", func(t *testing.T) {
 		s := newStory()
 		s.schedule(0, 5, "1", 100, dueq.StatusScheduled)
@@ -416,6 +452,8 @@ func TestCheck_strangers_and_totals(t *testing.T) {
 		if r := s.check(); r.Count(Wrong) != 2 || !strings.Contains(r.Findings[0].String(), "1 were claimed, 2 ended") {
 			t.Errorf("got %v, want sums and acks wrong", r.Findings)
 		}
+		s.Final.Queues[0].Totals.Acked, s.Final.Queues[0].Totals.Ended = 0, 1
+		s.expect(t, Wrong) // the sum is right, an acknowledged end is missing
 	})
 	t.Run("places_and_their_counts_differ", func(t *testing.T) {
 		s := newStory()
