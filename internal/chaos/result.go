@@ -74,7 +74,7 @@ func (r *Result) String() string {
 	fmt.Fprintf(&b, "  %-18s %6s %12s %12s %14s\n", "fault", "times", "recovery p50", "longest", "second runs")
 	for _, kind := range slices.Sorted(maps.Keys(r.faults)) {
 		p50, longest := r.faults[kind].recovery()
-		fmt.Fprintf(&b, "  %-18s %6d %9.0f ms %9.0f ms %14d\n", kind, r.faults[kind].times, millis(p50), millis(longest), r.Explained[kind])
+		fmt.Fprintf(&b, "  %-18s %6d %9.0f ms %9.0f ms %14d\n", kind, r.faults[kind].times, millis(p50), millis(longest), r.Explained(kind))
 	}
 	fmt.Fprintf(&b, "  %d tasks; schedules: %d acknowledged, %d unknown, %d refused, %d handled\n",
 		r.Tasks, r.Acknowledged, r.Unknown, r.Refused, r.Handled)
@@ -82,16 +82,8 @@ func (r *Result) String() string {
 		r.Count(history.Lost), r.Count(history.NotReplicated), r.Count(history.Early),
 		r.Count(history.Cancelled), r.Count(history.Beside), r.Count(history.Stranger))
 	fmt.Fprintf(&b, "  second runs: %d explained, %d unexplained; totals wrong: %d",
-		r.explained(), r.Count(history.Unexplained), r.Count(history.Wrong))
+		r.Explained(""), r.Count(history.Unexplained), r.Count(history.Wrong))
 	return b.String()
-}
-
-func (r *Result) explained() int {
-	n := 0
-	for _, times := range r.Explained {
-		n += times
-	}
-	return n
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -49,7 +49,7 @@ type Report struct {
 	Refused      int
 	Handled      int // schedules with a run that ended for good
 	Findings     []Finding
-	Explained    map[string]int // second runs by the kind of fault that explains them
+	Second       []Second // runs that a fault explains
 }
 
 // Count returns how many findings there are of one kind.
@@ -57,6 +57,18 @@ func (r *Report) Count(what What) int {
 	n := 0
 	for _, f := range r.Findings {
 		if f.What == what {
+			n++
+		}
+	}
+	return n
+}
+
+// Explained returns how many second runs a kind of fault explains; all of them
+// without a kind.
+func (r *Report) Explained(kind string) int {
+	n := 0
+	for _, s := range r.Second {
+		if kind == "" || s.Fault.Kind == kind {
 			n++
 		}
 	}
@@ -73,8 +85,8 @@ func (r *Report) Bad() []Finding {
 // schedules apart.
 func Check(h *History) *Report {
 	c := &checker{
-		History: h, report: &Report{Explained: map[string]int{}}, tasks: map[Key]*task{},
-		readings: map[string][]*Delivery{}, second: map[string][]second{},
+		History: h, report: &Report{}, tasks: map[Key]*task{},
+		readings: map[string][]*Delivery{}, second: map[string][]Second{},
 	}
 	c.sort()
 	for _, k := range slices.SortedFunc(maps.Keys(c.tasks), compareKeys) {
@@ -93,7 +105,7 @@ type checker struct {
 	tasks  map[Key]*task
 
 	readings map[string][]*Delivery // by queue, as they were answered: they tell the store's clock
-	second   map[string][]second    // by queue: what leases that ended must explain
+	second   map[string][]Second    // by queue: what leases that ended must explain
 }
 
 // task is what happened to one task, in order.

@@ -265,8 +265,8 @@ func TestCheck_second_runs(t *testing.T) {
 		s, _ := twice(false)
 		s.fault("outage", "", 200, 300)
 		s.fault("worker killed", "w1", 500, 500)
-		if r := s.expectNothing(t); r.Explained["worker killed"] != 1 {
-			t.Errorf("explained: got %v, want by the worker's end", r.Explained)
+		if r := s.expectNothing(t); r.Explained("worker killed") != 1 {
+			t.Errorf("explained: got %v, want by the worker's end", r.Second)
 		}
 	})
 	t.Run("one_lease_that_ended_explains_one_only", func(t *testing.T) {
@@ -283,8 +283,8 @@ func TestCheck_second_runs(t *testing.T) {
 		s, d := twice(true)
 		s.fault("failover", "", 1600, 2000).Loses = time.Second
 		d.settles[0].Answered = ms(1000)
-		if r := s.expectNothing(t); r.Explained["failover"] != 1 {
-			t.Errorf("explained: got %v, want by the failover", r.Explained)
+		if r := s.expectNothing(t); r.Explained("failover") != 1 {
+			t.Errorf("explained: got %v, want by the failover", r.Second)
 		}
 	})
 	t.Run("a_retry_is_none", func(t *testing.T) {
@@ -353,8 +353,8 @@ func TestCheck_second_runs(t *testing.T) {
 		s, d := twice(true)
 		d.settles[0].Asked, d.settles[0].Answered = ms(2000), ms(2001)
 		s.fault("failover", "", 600, 1500).Loses = time.Second
-		if r := s.expectNothing(t); r.Explained["failover"] != 1 {
-			t.Errorf("explained: got %v, want by the failover", r.Explained)
+		if r := s.expectNothing(t); r.Explained("failover") != 1 {
+			t.Errorf("explained: got %v, want by the failover", r.Second)
 		}
 		s.Faults[0].Loses = 10 * time.Millisecond
 		s.expect(t, Unexplained)

@@ -7,11 +7,12 @@ import (
 	"github.com/dueq/dueq"
 )
 
-// second is a second run that a lease that ended may explain.
-type second struct {
+// Second is a second run that a fault explains.
+type Second struct {
 	Key
-	mark string
-	kind string // of the fault that made it end
+	Mark          string
+	Before, After *Delivery // the run it repeats, and itself
+	Fault         Fault
 }
 
 // checkRepeats finds runs after a run that decided for good or never ended, and
@@ -44,7 +45,7 @@ func (c *checker) between(o *Call, before, d *Delivery) bool {
 
 func (c *checker) checkRepeat(s *schedule, before, d *Delivery) {
 	if f := c.forgottenRun(before); f != nil {
-		c.report.Explained[f.Kind]++
+		c.report.Second = append(c.report.Second, Second{s.Key, s.Mark, before, d, *f})
 		return
 	}
 	if settled := before.settled(); settled != nil {
@@ -56,7 +57,7 @@ func (c *checker) checkRepeat(s *schedule, before, d *Delivery) {
 		c.find(Unexplained, s.Key, "body %q ran at %v and again at %v, no fault between", s.Mark, before.Started, d.Started)
 		return
 	}
-	c.second[s.Queue] = append(c.second[s.Queue], second{s.Key, s.Mark, f.Kind})
+	c.second[s.Queue] = append(c.second[s.Queue], Second{s.Key, s.Mark, before, d, *f})
 }
 
 // forgottenRun returns a fault that may have lost a claim or its end, or nil.
@@ -103,10 +104,10 @@ func (c *checker) countExplained() {
 		left := c.leasesEnded(queue, len(seconds))
 		for i, s := range seconds {
 			if i >= left {
-				c.find(Unexplained, s.Key, "body %q ran again, but only %d leases of the queue ended", s.mark, left)
+				c.find(Unexplained, s.Key, "body %q ran again, but only %d leases of the queue ended", s.Mark, left)
 				continue
 			}
-			c.report.Explained[s.kind]++
+			c.report.Second = append(c.report.Second, s)
 		}
 	}
 }
