@@ -19,8 +19,8 @@ bench: ## measure the store that DUEQ_STORE names, for example redis://127.0.0.1
 kill-rounds: ## 100 rounds of killing workers, producers and Redis under load, instead of 5
 	@DUEQ_KILL_ROUNDS=100 go test -p 1 -run Kill -v -timeout 60m ./redisstore ./sqlitestore ./cmd/dueq
 
-chaos: ## random faults under load on every target; DUEQ_CHAOS=10m each, DUEQ_CHAOS_TARGET, DUEQ_CHAOS_SEED
-	@DUEQ_CHAOS=$${DUEQ_CHAOS:-1m} go test -run 'TestChaos$$' -v -count=1 -timeout 0 ./internal/chaos
+chaos: ## 2 minutes of random faults on all targets; DUEQ_CHAOS=10m for each, DUEQ_CHAOS_TARGET, DUEQ_CHAOS_SEED
+	@DUEQ_CHAOS_TOTAL=2m go test -run 'TestChaos$$' -v -count=1 -timeout 0 ./internal/chaos
 
 fuzz: ## a minute each of fuzzing the member grammar, CSV and NDJSON
 	@go test -run '^$$' -fuzz FuzzParseMember -fuzztime 1m .

@@ -23,26 +23,16 @@ const short = 4 * time.Second
 
 // Nothing is lost, early or run again without a reason on any target. `make
 // chaos` does the same for longer. DUEQ_CHAOS is how long the faults of each
-// target last, DUEQ_CHAOS_TARGET names targets, DUEQ_CHAOS_SEED repeats a run.
+// target last, DUEQ_CHAOS_TOTAL those of all together if that is not given;
+// DUEQ_CHAOS_TARGET names targets, DUEQ_CHAOS_SEED repeats a run.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	targets, err := chosen(os.Getenv("DUEQ_CHAOS_TARGET"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lasts := short
-	if text := os.Getenv("DUEQ_CHAOS"); text != "" {
-		if lasts, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	seed := rand.Uint64()
-	if text := os.Getenv("DUEQ_CHAOS_SEED"); text != "" {
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, target := range targets {
+	chosen, err := choose(os.Getenv("DUEQ_CHAOS_TARGET"))
+	must(t, err)
+	total := fromEnv(t, "DUEQ_CHAOS_TOTAL", time.ParseDuration, short*time.Duration(len(chosen)))
+	lasts := fromEnv(t, "DUEQ_CHAOS", time.ParseDuration, total/time.Duration(len(chosen)))
+	seed := fromEnv(t, "DUEQ_CHAOS_SEED", func(text string) (uint64, error) { return strconv.ParseUint(text, 10, 64) }, rand.Uint64())
+	for _, target := range chosen {
 		t.Run(target.Name, func(t *testing.T) {
 			t.Logf("seed %d", seed) // first of all, should it hang
 			r := Run(t, target, seed, lasts)
@@ -54,5 +44,23 @@ func TestChaos(t *testing.T) {
 				t.Error("nothing was handled or no fault injected: it proves nothing")
 			}
 		})
+	}
+}
+
+func fromEnv[T any](t *testing.T, name string, parse func(string) (T, error), otherwise T) T {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	value, err := parse(text)
+	must(t, err)
+	return value
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -24,7 +25,8 @@ func workerRole(ctx context.Context, args []string) error {
 		return err
 	}
 	defer store.Close()
-	return work(ctx, history.NewStream(name, os.Stdout), store)
+	rec := history.NewStream(name, os.Stdout)
+	return errors.Join(work(ctx, rec, store), rec.Err())
 }
 
 func producerRole(ctx context.Context, args []string) error {
@@ -38,8 +40,9 @@ func producerRole(ctx context.Context, args []string) error {
 		return err
 	}
 	defer store.Close()
-	produce(ctx, history.NewClient(history.NewStream(name, os.Stdout), store, args[4] == "true"), name, seed)
-	return nil
+	rec := history.NewStream(name, os.Stdout)
+	produce(ctx, history.NewClient(rec, store, args[4] == "true"), name, seed)
+	return rec.Err()
 }
 
 // openPatiently opens a store that may be away just now.

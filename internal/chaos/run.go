@@ -35,13 +35,13 @@ func Run(t testing.TB, target Target, seed uint64, lasts time.Duration) *Result 
 // hurt injects faults for some time.
 func (c *crew) hurt(lasts time.Duration) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), lasts)
-	defer cancel()
 	var processes sync.WaitGroup
+	defer processes.Wait() // also when a fault fails the test
+	defer cancel()
 	if !c.sys.Alone {
 		processes.Go(func() { c.hurtProcesses(ctx) })
 	}
 	c.hurtSystem(ctx)
-	processes.Wait()
 }
 
 // drain waits until the workers have handled everything, and until no call

@@ -49,8 +49,8 @@ type Fault struct {
 // targets are all there are.
 var targets = []Target{standalone, file}
 
-// chosen returns the targets that a comma-separated list names; empty is all.
-func chosen(list string) ([]Target, error) {
+// choose returns the targets that a comma-separated list names; empty is all.
+func choose(list string) ([]Target, error) {
 	if list == "" {
 		return targets, nil
 	}

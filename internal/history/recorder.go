@@ -1,7 +1,6 @@
 package history
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -86,23 +85,6 @@ func (r *Recorder) Add(line []byte) error {
 	}
 	r.add(e)
 	return nil
-}
-
-// Read adds another process's stream until its end.
-func (r *Recorder) Read(in io.Reader) error {
-	lines := bufio.NewReader(in)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err == io.EOF {
-			return nil
-		}
-		if err == nil {
-			err = r.Add(line)
-		}
-		if err != nil {
-			return err
-		}
-	}
 }
 
 // Fault adds a fault.
