@@ -224,20 +224,23 @@ func TestCheck_early(t *testing.T) {
 	})
 }
 
+// twice is a task that was delivered twice, the first time settled with or
+// without an answer.
+func twice(settled bool) (*story, *Delivery) {
+	s := newStory()
+	s.schedule(0, 5, "1", 100, dueq.StatusScheduled)
+	d := s.deliver("w1", "1", 100, 100)
+	if !settled {
+		d.settles[0].Answer = Unknown
+	}
+	s.deliver("w2", "1", 4000, 100)
+	s.leasesEnded(1)
+	return s, d
+}
+
 func TestCheck_second_runs(t *testing.T) {
 	t.Parallel()
 
-	twice := func(settled bool) (*story, *Delivery) {
-		s := newStory()
-		s.schedule(0, 5, "1", 100, dueq.StatusScheduled)
-		d := s.deliver("w1", "1", 100, 100)
-		if !settled {
-			d.settles[0].Answer = Unknown
-		}
-		s.deliver("w2", "1", 4000, 100)
-		s.leasesEnded(1)
-		return s, d
-	}
 	t.Run("unexplained_without_a_fault", func(t *testing.T) {
 		s, _ := twice(false)
 		s.expect(t, Unexplained)
@@ -293,6 +296,21 @@ func TestCheck_second_runs(t *testing.T) {
 		s.Final.Queues[0].Totals = dueq.Totals{Scheduled: 1, Claimed: 2, Retried: 1, Acked: 1}
 		s.expectNothing(t)
 	})
+	t.Run("explained_by_a_failover_that_lost_the_claim", func(t *testing.T) {
+		s, d := twice(true)
+		d.settles[0].Asked, d.settles[0].Answered = ms(2000), ms(2001)
+		s.fault("failover", "", 600, 1500).Loses = time.Second
+		if r := s.expectNothing(t); r.Explained("failover") != 1 {
+			t.Errorf("explained: got %v, want by the failover", r.Second)
+		}
+		s.Faults[0].Loses = 10 * time.Millisecond
+		s.expect(t, Unexplained)
+	})
+}
+
+func TestCheck_beside_itself(t *testing.T) {
+	t.Parallel()
+
 	t.Run("beside_itself_within_a_lease", func(t *testing.T) {
 		s, d := twice(false)
 		d.settles = nil
@@ -348,16 +366,6 @@ func TestCheck_second_runs(t *testing.T) {
 		s.expect(t, Beside)
 		s.Faults[1].Step = 2 * time.Second
 		s.expectNothing(t)
-	})
-	t.Run("explained_by_a_failover_that_lost_the_claim", func(t *testing.T) {
-		s, d := twice(true)
-		d.settles[0].Asked, d.settles[0].Answered = ms(2000), ms(2001)
-		s.fault("failover", "", 600, 1500).Loses = time.Second
-		if r := s.expectNothing(t); r.Explained("failover") != 1 {
-			t.Errorf("explained: got %v, want by the failover", r.Second)
-		}
-		s.Faults[0].Loses = 10 * time.Millisecond
-		s.expect(t, Unexplained)
 	})
 	t.Run("the_clock_orders_claims_that_overlap", func(t *testing.T) {
 		s, d := twice(false)
