@@ -170,6 +170,14 @@ func TestCheck_early(t *testing.T) {
 		s.deliver("w1", "1", 99, 90)
 		s.expect(t, Early)
 	})
+	t.Run("before_the_due_time_that_was_asked_for", func(t *testing.T) {
+		s := newStory()
+		s.schedule(0, 5, "1", 500, dueq.StatusScheduled).Due = clock(300)
+		s.deliver("w1", "1", 310, 300)
+		s.expect(t, Early)
+		s.Calls[0].Delay, s.Calls[0].At = 0, clock(500)
+		s.expect(t, Early)
+	})
 	t.Run("before_the_due_time_it_was_claimed_with", func(t *testing.T) {
 		s := newStory()
 		s.schedule(0, 5, "1", 50, dueq.StatusScheduled)

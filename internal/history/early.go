@@ -60,18 +60,17 @@ func (c *checker) retryDue(t *task, before, d *Delivery) time.Time {
 	return time.Time{}
 }
 
-// dueOf is the due time that a call set, or the earliest that it can have set.
+// dueOf is the earliest due time that a call can have set: the one it was
+// answered, unless what it asked for was later.
 func (c *checker) dueOf(o *Call) time.Time {
-	switch {
-	case !o.At.IsZero():
-		return o.At
-	case o.known() && !o.Due.IsZero():
-		return o.Due
+	asked := o.At
+	if now := c.clockAt(o); asked.IsZero() && !now.IsZero() {
+		asked = now.Add(o.Delay)
 	}
-	if now := c.clockAt(o); !now.IsZero() {
-		return now.Add(o.Delay)
+	if o.known() {
+		return later(asked, o.Due)
 	}
-	return time.Time{}
+	return asked
 }
 
 // drift is how much faster or slower than the monotonic clock a clock may go.
