@@ -49,8 +49,12 @@ func load(name string, parts ...string) *script {
 		b.WriteString(read(part))
 	}
 	b.WriteString(body)
-	sum := sha1.Sum([]byte(b.String()))
-	return &script{source: b.String(), sha: hex.EncodeToString(sum[:])}
+	return newScript(b.String())
+}
+
+func newScript(source string) *script {
+	sum := sha1.Sum([]byte(source))
+	return &script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
 func read(name string) string {

@@ -53,11 +53,13 @@ var _ dueq.Store = (*Store)(nil)
 // and the same with rediss over TLS. User and password are those of the
 // servers that hold the data. Parameters, after a question mark: ca, the file
 // of the CA to trust instead of the system's; prefix, where Options name none;
-// sentinel_user and sentinel_password; and those of go-redis, as pool_size and
-// protocol.
+// sentinel_user and sentinel_password; and those of go-redis, as pool_size.
+// protocol=2 is for what stands before Redis and hangs up at a HELLO: none is
+// sent.
 //
 // Errors: ErrInvalid naming store or prefix, ErrUnavailable when nobody
-// answers, and what the server says.
+// answers, what the server says, and for a user who lacks rights all commands
+// that are missing.
 func Open(rawURL string, opts Options) (*Store, error) {
 	src, err := parseURL(rawURL)
 	if err != nil {
@@ -148,11 +150,14 @@ func (s *Store) check() error {
 	if err := checkVersion(info.Val()); err != nil {
 		return err
 	}
-	if err := now.Err(); err != nil {
+	if err := now.Err(); err != nil && !isDenied(err) {
 		return s.wrap(ctx, "open", nil, err)
 	}
+	if err := s.checkAccess(ctx); err != nil {
+		return err
+	}
 	if s.cluster != nil {
-		return s.tryScript(ctx) // each server gets the scripts when it needs them
+		return nil // each server gets the scripts when it needs them
 	}
 	s.peer.clock.saw(now.Val().UnixMicro())
 	return s.loadScripts(ctx)
@@ -168,17 +173,6 @@ func (s *Store) loadScripts(ctx context.Context) error {
 	}
 	if err := s.send(ctx, cmds); err != nil {
 		return s.wrap(ctx, "open", nil, err)
-	}
-	return s.tryScript(ctx)
-}
-
-// tryScript finds out now whether this user may run scripts on these keys. What
-// else fails, calls will say, and it may be gone by then.
-func (s *Store) tryScript(ctx context.Context) error {
-	in := &invocation{script: statsScript, keys: newKeys(s.prefix, "open", &peer{}), args: totalNames}
-	s.run(ctx, []*invocation{in})
-	if in.err != nil && redis.HasErrorPrefix(in.err, "NOPERM") {
-		return s.wrap(ctx, "open", nil, in.err)
 	}
 	return nil
 }

@@ -190,6 +190,9 @@ func (src *source) connect(timeout time.Duration) redis.UniversalClient {
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout, timeout
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	if o.Protocol == 2 {
+		o.Dialer = dialRESP2(&redis.Options{DialTimeout: timeout, TLSConfig: o.TLSConfig})
+	}
 	switch {
 	case o.MasterName != "":
 		return redis.NewFailoverClient(o.Failover())
