@@ -18,10 +18,9 @@ import (
 	"github.com/dueq/dueq/internal/redistest"
 )
 
-// runs records when each id was started, by the server's clock, and what ran
-// beside itself.
+// runs records when each id was started, by a clock, and what ran beside itself.
 type runs struct {
-	srv    *redistest.Server
+	clock  func() time.Time
 	lasts  time.Duration
 	mu     sync.Mutex // guards what follows
 	starts map[string][]time.Time
@@ -30,8 +29,8 @@ type runs struct {
 	going  map[string]int
 }
 
-func newRuns(srv *redistest.Server, lasts time.Duration) *runs {
-	return &runs{srv: srv, lasts: lasts, starts: map[string][]time.Time{}, going: map[string]int{}}
+func newRuns(clock func() time.Time, lasts time.Duration) *runs {
+	return &runs{clock: clock, lasts: lasts, starts: map[string][]time.Time{}, going: map[string]int{}}
 }
 
 // Handle implements dueq.Handler.
@@ -47,7 +46,7 @@ func (r *runs) Handle(ctx context.Context, task *dueq.Task) error {
 }
 
 func (r *runs) begin(task *dueq.Task) {
-	now := r.srv.Now()
+	now := r.clock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.starts[task.ID] = append(r.starts[task.ID], now)
@@ -83,7 +82,7 @@ func TestClock_half_a_second_to_and_fro_delivers_nothing_twice_or_early(t *testi
 	store := openStore(t, srv.URL(), patient)
 	_, err := store.SetSettings(t.Context(), "q", dueq.SettingsPatch{"lease": "3s", "timeout": "30s"})
 	must(t, err)
-	handled := newRuns(srv, 2*time.Second)
+	handled := newRuns(srv.Now, 2*time.Second)
 	for range 2 {
 		startWorker(t, openStore(t, srv.URL(), patient), dueq.WorkerOptions{}, handled, "q")
 	}
@@ -124,7 +123,7 @@ func TestClock_a_step_of_an_hour_takes_tasks_only_from_those_who_are_gone(t *tes
 			scheduleAll(t, store, items("q", gone, past))
 			lost, err := store.Claim(t.Context(), dueq.ClaimRequest{Queue: "q", Max: gone, Lease: time.Minute}) // and is never heard of again
 			must(t, err)
-			handled := newRuns(srv, 9*time.Second)
+			handled := newRuns(srv.Now, 9*time.Second)
 			for range 2 {
 				startWorker(t, openStore(t, srv.URL(), patient), dueq.WorkerOptions{}, handled, "q")
 			}
