@@ -166,6 +166,8 @@ func TestPool_of_ten_serves_fifty_claimers_and_a_thousand_producers(t *testing.T
 	var claimers, group sync.WaitGroup
 	done := newLedger()
 	errs := newCounter()
+	var mu sync.Mutex // guards what follows
+	var took, settles []time.Duration
 	for range 50 {
 		claimers.Go(func() {
 			for claiming.Err() == nil {
@@ -179,14 +181,16 @@ func TestPool_of_ten_serves_fifty_claimers_and_a_thousand_producers(t *testing.T
 					_ = done.Handle(t.Context(), task)
 					results = append(results, dueq.Result{Task: task})
 				}
+				began := time.Now()
 				if _, err := store.Settle(t.Context(), "pool", results); err != nil {
 					errs.add("settle: "+err.Error(), 1)
 				}
+				mu.Lock()
+				settles = append(settles, time.Since(began))
+				mu.Unlock()
 			}
 		})
 	}
-	var mu sync.Mutex
-	var took []time.Duration
 	for i := range 1000 {
 		group.Go(func() {
 			began := time.Now()
@@ -208,6 +212,10 @@ func TestPool_of_ten_serves_fifty_claimers_and_a_thousand_producers(t *testing.T
 	eventually(t, 20*time.Second, "all are handled", func() bool { return done.size() == 1000 })
 	stop()
 	claimers.Wait()
+	slices.Sort(settles)
+	if p99 := settles[len(settles)*99/100]; p99 > time.Second+slack {
+		t.Errorf("settle p99 is %v, want under 1 s", p99)
+	}
 	if len(errs.n) > 0 {
 		t.Errorf("calls failed: %v", errs.n)
 	}

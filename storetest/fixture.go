@@ -80,6 +80,7 @@ var topics = []topic{
 	{"input", inputTests},
 	{"wake", wakeTests},
 	{"close", closeTests},
+	{"closing", closingTests},
 }
 
 // test is one sentence about stores.

@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/dueq/dueq"
@@ -160,4 +162,48 @@ func closed(q *queue) {
 	q.fails("Stats of all", err, dueq.ErrClosed)
 	_, err = q.Store.Wake(q.Context())
 	q.fails("Wake", err, dueq.ErrClosed)
+}
+
+func closingTests() []test {
+	return []test{{"closing amid calls, from several sides, ends them all", closing}}
+}
+
+func closing(q *queue) {
+	q.put("there", dueq.In(0))
+	calls := q.calls(q.one(0).Lease)
+	hints, err := q.Store.Wake(q.Context())
+	q.must("Wake", err)
+	q.closed = true
+	var group sync.WaitGroup
+	for _, call := range calls {
+		group.Go(func() {
+			var err error
+			for !errors.Is(err, dueq.ErrClosed) {
+				err = call.run(q.Context(), q.name)
+				if err != nil && !errors.Is(err, dueq.ErrClosed) && !errors.Is(err, dueq.ErrUnavailable) {
+					q.T.Errorf("%s while it closes: got %v", call.name, err)
+					return
+				}
+			}
+		})
+	}
+	for range 3 {
+		group.Go(func() {
+			if err := q.Store.Close(); err != nil {
+				q.T.Errorf("Close: %v", err)
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		group.Wait()
+		for range hints {
+		}
+	}()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		q.Errorf("calls or hints have not ended within 20 s")
+	}
 }
