@@ -129,7 +129,7 @@ func TestClientSchedules(t *testing.T) {
 			t.Errorf("after the outage: %v", err)
 		}
 	})
-	bubble(t, "and lets callers go whose context ends: queued ones are certainly not sent (case 63)", func(t *testing.T) {
+	bubble(t, "and lets callers go whose context ends: queued ones are certainly not sent", func(t *testing.T) {
 		store, _ := newTap()
 		slowly(store, "schedule", time.Second)
 		c := dueq.NewClient(store, dueq.ClientOptions{})

@@ -68,7 +68,7 @@ func TestWorkerSurvivesAnUnavailableStore(t *testing.T) {
 		pass(2 * time.Minute)
 		wantWithin(t, &j, "a", began.Add(time.Minute), 2*time.Second)
 	})
-	bubble(t, "and a due time during a short outage is met (case 76)", func(t *testing.T) {
+	bubble(t, "and a due time during a short outage is met", func(t *testing.T) {
 		store, _ := newTap()
 		var down atomic.Bool
 		store.before = func(op, _ string) error {
@@ -211,7 +211,7 @@ func TestWorkerKeepsQueuesApart(t *testing.T) {
 		{"an unavailable one does not delay", 1, unavailable("claim", true)},
 		{"ten unavailable ones do not for long delay", 10, unavailable("claim", true)},
 	} {
-		bubble(t, tc.name+" the others (cases 03, 56)", func(t *testing.T) {
+		bubble(t, tc.name+" the others", func(t *testing.T) {
 			store, mem := newTap()
 			var healed atomic.Bool
 			store.before = func(op, queue string) error {

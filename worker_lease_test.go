@@ -77,7 +77,7 @@ func TestWorkerKeepsLeases(t *testing.T) {
 		pass(2 * time.Minute)
 		j.onceEach(t, 8)
 	})
-	bubble(t, "of few tasks, so that two workers share (case 04)", func(t *testing.T) {
+	bubble(t, "of few tasks, so that two workers share", func(t *testing.T) {
 		store, _ := newTap()
 		set(t, store, "q", dueq.SettingsPatch{"lease": "5s", "batch": "50"})
 		var j journal
@@ -91,7 +91,7 @@ func TestWorkerKeepsLeases(t *testing.T) {
 			t.Errorf("runs by worker %v, want a fair share each", by)
 		}
 	})
-	bubble(t, "until the timeout and a second, so that another worker gets the task (case 82)", func(t *testing.T) {
+	bubble(t, "until the timeout and a second, so that another worker gets the task", func(t *testing.T) {
 		store, _ := newTap()
 		set(t, store, "q", dueq.SettingsPatch{"lease": "2s", "timeout": "1s", "concurrency": "2"})
 		var j journal
@@ -146,7 +146,7 @@ func TestWorkerKeepsLeases(t *testing.T) {
 			t.Errorf("left over: %+v", st)
 		}
 	})
-	bubble(t, "and ends the handler's context when one is lost (case 57)", func(t *testing.T) {
+	bubble(t, "and ends the handler's context when one is lost", func(t *testing.T) {
 		store, _ := newTap()
 		set(t, store, "q", dueq.SettingsPatch{"lease": "2s", "timeout": "1m"})
 		c := dueq.NewClient(store, dueq.ClientOptions{})

@@ -12,7 +12,7 @@ import (
 )
 
 func TestWorkerUsesItsSlots(t *testing.T) {
-	bubble(t, "all of them, for a backlog (case 86)", func(t *testing.T) {
+	bubble(t, "all of them, for a backlog", func(t *testing.T) {
 		store, _ := newTap()
 		var j journal
 		began, last := time.Now(), time.Time{}
@@ -91,7 +91,7 @@ func TestWorkerUsesItsSlots(t *testing.T) {
 		}
 	})
 	for _, workers := range []int{1, 8} {
-		bubble(t, fmt.Sprintf("for many tasks due at one instant, %d workers (case 88)", workers), func(t *testing.T) {
+		bubble(t, fmt.Sprintf("for many tasks due at one instant, %d workers", workers), func(t *testing.T) {
 			store, _ := newTap()
 			var j journal
 			for i := range workers {
@@ -231,7 +231,7 @@ func TestWorkerUsesItsSlots(t *testing.T) {
 
 func TestWorkerIsCheapWhenIdle(t *testing.T) {
 	for _, queues := range []int{1, 100} {
-		bubble(t, fmt.Sprintf("with %d queues (case 65)", queues), func(t *testing.T) {
+		bubble(t, fmt.Sprintf("with %d queues", queues), func(t *testing.T) {
 			store, _ := newTap()
 			start(t, store, dueq.WorkerOptions{}, func(w *dueq.Worker) {
 				for i := range queues {
@@ -252,7 +252,7 @@ func TestWorkerIsCheapWhenIdle(t *testing.T) {
 		})
 	}
 	for _, workers := range []int{4, 40} {
-		bubble(t, fmt.Sprintf("when %d workers wait for one task a second (case 92)", workers), func(t *testing.T) {
+		bubble(t, fmt.Sprintf("when %d workers wait for one task a second", workers), func(t *testing.T) {
 			store, _ := newTap()
 			store.before = func(string, string) error { time.Sleep(300 * time.Microsecond); return nil }
 			var j journal

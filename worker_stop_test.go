@@ -14,7 +14,7 @@ import (
 )
 
 func TestWorkerStops(t *testing.T) {
-	bubble(t, "with a long grace when its handlers have ended (case 40)", func(t *testing.T) {
+	bubble(t, "with a long grace when its handlers have ended", func(t *testing.T) {
 		store, _ := newTap()
 		set(t, store, "q", dueq.SettingsPatch{"timeout": "1m"})
 		var j journal

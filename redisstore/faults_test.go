@@ -17,8 +17,6 @@ import (
 	"github.com/dueq/dueq/redisstore"
 )
 
-// Cases 33 and 88.
-
 func TestBurst_thirty_thousand_tasks_of_one_millisecond_run_once_each(t *testing.T) {
 	t.Parallel()
 	const n = 30_000
@@ -116,8 +114,6 @@ func TestBurst_twenty_thousand_tasks_of_a_killed_worker_are_handled_by_another(t
 	slowScripts(t, raw, srv)
 }
 
-// Case 87.
-
 func TestBurst_a_large_future_does_not_slow_the_present(t *testing.T) {
 	t.Parallel()
 	srv := startQuick(t)
@@ -151,8 +147,6 @@ func TestBurst_a_large_future_does_not_slow_the_present(t *testing.T) {
 	must(t, err)
 	slowScripts(t, raw, srv)
 }
-
-// Case 64.
 
 func TestPool_of_ten_serves_fifty_claimers_and_a_thousand_producers(t *testing.T) {
 	t.Parallel()
@@ -224,8 +218,6 @@ func TestPool_of_ten_serves_fifty_claimers_and_a_thousand_producers(t *testing.T
 	}
 }
 
-// Case 68.
-
 func TestFlush_of_the_scripts_under_load_is_seen_by_nobody(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -276,8 +268,6 @@ func TestFlush_of_the_scripts_under_load_is_seen_by_nobody(t *testing.T) {
 		t.Error("too little happened to mean anything")
 	}
 }
-
-// Case 69.
 
 func TestFlush_of_the_database_does_not_stop_new_tasks(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,6 @@ import (
 	"github.com/dueq/dueq/redisstore"
 )
 
-// Case 65.
 func TestIdle_one_worker_of_one_queue_sends_few_commands(t *testing.T) {
 	t.Parallel()
 	idle(t, 1, 3)

@@ -159,7 +159,7 @@ const (
 	killLease       = 3 * time.Second
 )
 
-// Case 71: redis-server and workers are killed at random under load. What was
+// redis-server and workers are killed at random under load. What was
 // acknowledged to a producer is handled; a second delivery needs a kill.
 func TestKill_nothing_acknowledged_is_lost(t *testing.T) {
 	t.Parallel()

@@ -59,7 +59,6 @@ func TestLeak_opening_and_closing_leaves_nothing_behind(t *testing.T) {
 	runtime.KeepAlive(opened)
 }
 
-// Case 68, second half.
 func TestLeak_twenty_restarts_of_the_server_leave_nothing_behind(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t, redistest.WithAOF())

@@ -217,7 +217,6 @@ func TestNew(t *testing.T) {
 		scheduleAll(t, store, items("q", 10, dueq.In(10*time.Millisecond)))
 		eventually(t, 3*time.Second, "all handled", func() bool { return done.size() == 10 })
 	})
-	// Case 79.
 	for _, commands := range [][]string{{"HELLO"}, {"CLIENT"}, {"HELLO", "CLIENT"}} {
 		t.Run("works_without_"+strings.Join(commands, "_and_"), func(t *testing.T) {
 			var opts []redistest.Option
@@ -356,9 +355,3 @@ func TestRefusals_of_a_server_are_unavailable_and_change_nothing(t *testing.T) {
 		}
 	})
 }
-
-// Case 76.
-
-// Case 71, second half.
-
-// Case 67.

@@ -20,7 +20,7 @@ type failedCall struct {
 	began, end time.Time
 }
 
-// Cases 20 and 76: a server that stops answering for 10 s, under load and with
+// A server that stops answering for 10 s, under load and with
 // idle consumers.
 func TestPause_ten_silent_seconds_lose_nothing_and_leave_nothing_behind(t *testing.T) {
 	t.Parallel()

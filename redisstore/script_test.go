@@ -207,7 +207,7 @@ func TestDeadline_a_client_with_retries_sends_each_write_once(t *testing.T) {
 	}
 }
 
-// Case 63: whoever gives a call half a second gets half a second.
+// Whoever gives a call half a second gets half a second.
 func TestDeadline_calls_to_a_silent_address_end_with_their_contexts(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T, addr string) *redisstore.Store{
@@ -272,7 +272,6 @@ func TestDeadline_calls_to_a_silent_address_end_with_their_contexts(t *testing.T
 	}
 }
 
-// Case 78.
 func TestScripts_touch_declared_keys_of_one_slot_only(t *testing.T) {
 	t.Parallel()
 	if crc16("123456789") != 0x31c3 {
@@ -421,7 +420,6 @@ func crc16(s string) uint16 {
 	return crc
 }
 
-// Case 93.
 func TestAnswers_belong_to_their_questions_after_calls_were_given_up(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T, addr string) *redisstore.Store{

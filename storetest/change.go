@@ -109,7 +109,6 @@ func nothingThere(q *queue) {
 	same(q, "left", q.dump().String(), "")
 }
 
-// schedulableAgain is case 52.
 func schedulableAgain(q *queue) {
 	again := func(how string) {
 		q.Helper()
@@ -184,7 +183,6 @@ func stopTakesLease(q *queue) {
 	q.none()
 }
 
-// rescheduleAtDue is case 53.
 func rescheduleAtDue(q *queue) {
 	due := q.put("x", dueq.In(time.Minute)).Due
 	for _, offset := range []time.Duration{-2 * time.Millisecond, -time.Millisecond, 0, time.Millisecond, 2 * time.Millisecond} {

@@ -120,7 +120,7 @@ func extendBounds(q *queue) {
 	}
 }
 
-// oldHolder is case 09: what a worker does that lost its lease.
+// oldHolder does what a worker might that lost its lease.
 func oldHolder(q *queue) {
 	q.watched()
 	q.put("x", dueq.In(0), "body")
