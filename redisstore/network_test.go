@@ -291,6 +291,25 @@ func TestNetwork_what_does_not_know_HELLO_and_CLIENT_is_served_over_RESP2(t *tes
 	}
 }
 
+func TestNetwork_protocol_2_goes_with_TLS_and_with_idle_connections_that_the_server_closes(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t, redistest.WithTLS(), redistest.WithConfig("timeout", "1"))
+	for queue, url := range map[string]string{"tls": srv.TLSURL() + "?protocol=2&ca=" + srv.CAFile(), "plain": srv.URL() + "?protocol=2"} {
+		store := openStore(t, url, redisstore.Options{})
+		scheduleAll(t, store, items(queue, 10, past))
+		pass(t, 2500*time.Millisecond) // the server looks once a second
+		if _, err := store.Stats(t.Context(), queue); err != nil && queue == "plain" {
+			t.Errorf("%s: after the server closed the connection: %v", url, err)
+		}
+		if c := claim(t, store, queue, 20); len(c.Tasks) != 10 {
+			t.Errorf("%s: claimed %d tasks, want 10", url, len(c.Tasks))
+		}
+		if n := srv.Commands(t)["hello"]; n != 0 {
+			t.Errorf("%s: %d HELLOs were sent", url, n)
+		}
+	}
+}
+
 func TestNetwork_another_master_behind_the_same_address_is_found_without_help(t *testing.T) {
 	t.Parallel()
 	old := redistest.Start(t)
