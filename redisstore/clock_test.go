@@ -127,6 +127,7 @@ func TestClock_a_step_of_an_hour_takes_tasks_only_from_those_who_are_gone(t *tes
 			for range 2 {
 				startWorker(t, openStore(t, srv.URL(), patient), dueq.WorkerOptions{}, handled, "q")
 			}
+			keepHouse(t, srv.URL(), "q")
 			pass(t, 6*time.Second) // in the grace that the first claim began, a lease that ends in it may be taken at once
 			var running []dueq.Item
 			for i := range held {
