@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Cluster is a Redis Cluster of three shards. A node that has been missed for
@@ -18,6 +19,7 @@ type Cluster struct {
 const (
 	shardCount = 3
 	slotCount  = 16384
+	settling   = 10 * time.Second // more than a new master waits before it serves
 )
 
 // StartCluster starts three masters, each with the given number of replicas,
@@ -25,7 +27,8 @@ const (
 // are those of every node; a requirepass holds between them too.
 //
 // Slots without a master do not stop the others, unless WithConfig sets
-// cluster-require-full-coverage. A frozen clock stops failovers.
+// cluster-require-full-coverage. A frozen clock stops failovers; it is stepped
+// by ten seconds here, before which no master would serve.
 func StartCluster(t testing.TB, replicas int, opts ...Option) *Cluster {
 	t.Helper()
 	opts = slices.Concat([]Option{withCluster}, opts, []Option{withMasterAuth})
@@ -37,12 +40,20 @@ func StartCluster(t testing.TB, replicas int, opts ...Option) *Cluster {
 		c.found(i, shard[0])
 	}
 	await(t, "the nodes to know each other", c.Nodes(), c.acquainted)
+	for _, node := range c.Nodes() {
+		if node.clock != nil && !node.clock.running {
+			node.Advance(settling)
+		}
+	}
 	for _, shard := range c.shards {
 		for _, replica := range shard[1:] {
 			replica.mustCall(t, "CLUSTER", "REPLICATE", shard[0].clusterID(t))
 		}
 	}
 	c.AwaitStable()
+	await(t, "all nodes to know all slots", c.Nodes(), func() bool {
+		return !slices.ContainsFunc(c.Masters(), func(master *Server) bool { return !c.known(master) })
+	})
 	return c
 }
 
