@@ -43,22 +43,38 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	for _, topic := range topics {
 		t.Run(topic.name, func(t *testing.T) {
 			t.Parallel()
-			f := open(t)
-			for i, test := range topic.tests() {
-				t.Run(test.name, func(t *testing.T) {
-					q := &queue{T: t, Fixture: f, name: fmt.Sprintf("%s:%d", topic.name, i)}
-					q.align(0) // so that what is scheduled for now is due now
-					test.run(q)
-					q.check()
-				})
-			}
+			topic.run(t, open(t))
 		})
+	}
+}
+
+// RunInTurn is Run for fixtures that share a clock: the topics run one after
+// the other. Each needs a store of its own all the same, for one of them closes
+// it, and a clock that is set back, for one of them goes to the year 9999. If
+// names are given, only these topics run.
+func RunInTurn(t *testing.T, open func(t *testing.T) Fixture, names ...string) {
+	for _, topic := range topics {
+		if len(names) > 0 && !slices.Contains(names, topic.name) {
+			continue
+		}
+		t.Run(topic.name, func(t *testing.T) { topic.run(t, open(t)) })
 	}
 }
 
 type topic struct {
 	name  string // starts the names of its queues as well
 	tests func() []test
+}
+
+func (topic topic) run(t *testing.T, f Fixture) {
+	for i, test := range topic.tests() {
+		t.Run(test.name, func(t *testing.T) {
+			q := &queue{T: t, Fixture: f, name: fmt.Sprintf("%s:%d", topic.name, i)}
+			q.align(0) // so that what is scheduled for now is due now
+			test.run(q)
+			q.check()
+		})
+	}
 }
 
 var topics = []topic{
