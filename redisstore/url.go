@@ -47,6 +47,9 @@ func parseURL(raw string) (source, error) {
 	if err != nil {
 		return src, badStore("is not a valid URL: " + unquoted(err))
 	}
+	if u.Host == "" && len(others) > 0 {
+		return src, errEmptyHost
+	}
 	if kind.tls {
 		u.Scheme = "rediss"
 	}
@@ -56,7 +59,12 @@ func parseURL(raw string) (source, error) {
 		u.Host = withPort([]string{u.Host}, port)[0]
 		src.options.MasterName, u.Path = splitMaster(u.Path)
 	}
-	ca := src.takeParams(u)
+	params, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return src, badStore("is not a valid URL: " + unquoted(err))
+	}
+	ca := src.takeParams(params)
+	u.RawQuery = params.Encode()
 	ro, err := redis.ParseURL(u.String())
 	if err != nil { // what it quotes may be a password with a slash in it
 		return src, badStore("is not a valid URL: " + unquoted(err))
@@ -71,6 +79,8 @@ func parseURL(raw string) (source, error) {
 }
 
 func badStore(reason string) error { return &dueq.FieldError{Field: "store", Reason: reason} }
+
+var errEmptyHost = badStore("has an empty host between commas")
 
 // unquoted is the text of the cause of an error up to what it quotes.
 func unquoted(err error) string {
@@ -112,9 +122,8 @@ func withPort(hosts []string, port string) []string {
 	return out
 }
 
-// takeParams takes the parameters that go-redis does not know out of a URL.
-func (src *source) takeParams(u *url.URL) (ca string) {
-	params := u.Query()
+// takeParams takes out the parameters that go-redis does not know.
+func (src *source) takeParams(params url.Values) (ca string) {
 	for name, field := range map[string]*string{
 		"prefix": &src.prefix, "ca": &ca,
 		"sentinel_user": &src.options.SentinelUsername, "sentinel_password": &src.options.SentinelPassword,
@@ -122,7 +131,6 @@ func (src *source) takeParams(u *url.URL) (ca string) {
 		*field = params.Get(name)
 		params.Del(name)
 	}
-	u.RawQuery = params.Encode()
 	return ca
 }
 
@@ -154,7 +162,7 @@ func (src *source) check(sentinel bool) error {
 	}
 	for _, addr := range o.Addrs {
 		if host, _, err := net.SplitHostPort(addr); err != nil || host == "" {
-			return badStore("has an empty host between commas")
+			return errEmptyHost
 		}
 	}
 	return nil

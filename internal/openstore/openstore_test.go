@@ -51,6 +51,24 @@ func TestOpen(t *testing.T) {
 		}
 	})
 
+	for _, url := range []string{"memory:", "sqlite:" + filepath.Join(t.TempDir(), "dueq.db")} {
+		t.Run("there are no replicas to wait for in "+url, func(t *testing.T) {
+			store, err := openstore.Open(t.Context(), url, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			_, err = store.SetSettings(t.Context(), "q", dueq.SettingsPatch{"wait_replicas": "1"})
+			var field *dueq.FieldError
+			if !errors.As(err, &field) || field.Field != "wait_replicas" {
+				t.Errorf("got %v, want a FieldError of wait_replicas", err)
+			}
+			if _, err := store.SetSettings(t.Context(), "q", dueq.SettingsPatch{"wait_replicas": "0"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+
 	t.Run("redis keeps tasks under the prefix", func(t *testing.T) {
 		url := redistest.Start(t).URL()
 		for _, prefix := range []string{"one:", "two:"} {
@@ -78,6 +96,9 @@ func TestOpen(t *testing.T) {
 
 	for _, url := range []string{
 		"redis://:s3cret@127.0.0.1:1", "redis://user:s3cret@127.0.0.1:port", "redis://:s3cret@[::1", "rediss://:s3cret%2@127.0.0.1:1",
+		"redis+cluster://:s3cret@127.0.0.1:1,127.0.0.1:2", "redis+cluster://u:s3cret@a,,b", "redis+sentinel://u:s3cret@127.0.0.1:1/m",
+		"redis+sentinel://127.0.0.1:1/m?sentinel_user=u&sentinel_password=s3cret", "redis+sentinel://127.0.0.1:1/m?sentinel_password=s3cret%2",
+		"redis+sentinel://127.0.0.1:1?sentinel_password=s3cret", "redis://127.0.0.1:1?sentinel_password=s3cret&x=y",
 		"redis://u:s3cret@127.0.0.1:1/notanumber", "postgres://:s3cret@host", ":s3cret@host",
 	} {
 		t.Run("keeps the password of "+url, func(t *testing.T) {
