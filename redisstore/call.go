@@ -34,6 +34,7 @@ func (s *Store) invoke(ctx context.Context, op string, in *invocation) ([]any, e
 // args. One that came too late, by a clock we misjudged, is sent once more.
 func (s *Store) timed(ctx context.Context, op string, in *invocation, args ...any) ([]any, error) {
 	s.meet(ctx, in.keys)
+	s.setReplicas(in)
 	for try := 0; ; try++ {
 		in.args = append([]any{s.deadline(ctx, in.keys)}, args...)
 		reply, err := s.invoke(ctx, op, in)
@@ -45,9 +46,37 @@ func (s *Store) timed(ctx context.Context, op string, in *invocation, args ...an
 
 var errLate = errors.New("the server ran the script after its deadline, so it did nothing")
 
-// run runs scripts, in one round trip but for those that wait for replicas.
-// Each holds its answer or error then.
+// movePause is how long a call waits for a slot that is on its way to another
+// server.
+const movePause = 10 * time.Millisecond
+
+// run runs scripts. Each holds its answer or error then. Those that met their
+// slot on its way to another server did nothing, and are sent again while their
+// caller waits.
 func (s *Store) run(ctx context.Context, ins []*invocation) {
+	for s.runOnce(ctx, ins); s.cluster != nil; s.runOnce(ctx, ins) {
+		if ins = onTheMove(ins); len(ins) == 0 {
+			return
+		}
+		select {
+		case <-time.After(movePause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func onTheMove(ins []*invocation) (moving []*invocation) {
+	for _, in := range ins {
+		if in.err != nil && redis.HasErrorPrefix(in.err, "TRYAGAIN") {
+			moving = append(moving, in)
+		}
+	}
+	return moving
+}
+
+// runOnce runs scripts in one round trip, but for those that wait for replicas.
+func (s *Store) runOnce(ctx context.Context, ins []*invocation) {
 	if !slices.ContainsFunc(ins, (*invocation).waits) {
 		s.runTogether(ctx, ins)
 		return
@@ -99,7 +128,7 @@ func (s *Store) exec(ctx context.Context, ins []*invocation, prepare func(*invoc
 	err := s.send(ctx, cmds)
 	for i, in := range ins {
 		if in.err = err; err == nil {
-			in.reply, in.err = made[i].Slice()
+			in.reply, in.err = made[i].answer()
 		}
 	}
 	if err == nil && versions != nil {
@@ -132,14 +161,20 @@ func (s *Store) register(ctx context.Context, cmds []redis.Cmder, queue string) 
 	if s.cluster == nil {
 		return append(cmds, redis.NewIntCmd(ctx, "sadd", s.queuesKey(), queue))
 	}
+	s.later(func() { s.registered.Delete(queue) }, "sadd", s.queuesKey(), queue)
+	return cmds
+}
+
+// later sends a command that nobody waits for but Close.
+func (s *Store) later(failed func(), args ...any) {
 	s.spawn(func() {
 		ctx, cancel := s.within(context.Background())
 		defer cancel()
-		if s.do(ctx, redis.NewIntCmd(ctx, "sadd", s.queuesKey(), queue)) != nil {
-			s.registered.Delete(queue)
+		cmd := redis.NewIntCmd(ctx, args...)
+		if s.process(ctx, s.client, []redis.Cmder{cmd}); cmd.Err() != nil {
+			failed()
 		}
 	})
-	return cmds
 }
 
 // send processes commands in one round trip. It returns when they hold their
@@ -242,7 +277,7 @@ func (s *Store) answer(ctx context.Context, op string, in *invocation) ([]any, e
 }
 
 // Answers of a server that cannot do it now but may later.
-var transient = []string{"OOM", "MISCONF", "NOREPLICAS", "READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY",
+var transient = []string{"OOM", "MISCONF", "NOREPLICAS", "READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY",
 	"max number of clients reached"}
 
 // wrap says what a failed call means for its caller.

@@ -31,7 +31,7 @@ func (s *Store) Change(ctx context.Context, queue string, op dueq.Op, targets []
 		for _, i := range good[:min(perCall, len(good))] {
 			args = appendTarget(args, op, targets[i])
 		}
-		in := &invocation{script: changeScript, keys: k, replicas: s.replicasOf(ctx, k, always)}
+		in := &invocation{script: changeScript, keys: k, where: always}
 		reply, err := s.timed(ctx, op.String(), in, args...)
 		if err == nil {
 			err = s.checkReplicas(ctx, op.String(), in, reply[2].(int64))

@@ -29,7 +29,7 @@ func (s *Store) Claim(ctx context.Context, req dueq.ClaimRequest) (dueq.Claim, e
 	if err := s.probe(ctx, k); err != nil {
 		return dueq.Claim{}, err
 	}
-	in := &invocation{script: claimScript, keys: k, replicas: s.replicasOf(ctx, k, once)}
+	in := &invocation{script: claimScript, keys: k, where: once}
 	reply, err := s.timed(ctx, "claim", in, s.wakeChannel(), req.Queue, req.Max, micros(req.Lease))
 	if err != nil {
 		k.peer.suspect.Store(errors.Is(err, dueq.ErrUnavailable))

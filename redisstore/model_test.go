@@ -13,7 +13,10 @@ import (
 // same frozen clock, every answer and all that lies in the store compared.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	store := openFixture(t)
+	model(t, openFixture(t))
+}
+
+func model(t *testing.T, store storetest.Fixture) {
 	var micro atomic.Int64
 	micro.Store(store.Now().UnixMicro())
 	now := func() time.Time { return time.UnixMicro(micro.Load()).UTC() }

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,25 +40,47 @@ func (c *clock) deadline(patience time.Duration) int64 {
 // deadline is the server time in ms after which the caller of ctx no longer
 // waits.
 func (s *Store) deadline(ctx context.Context, k *keys) int64 {
-	patience := s.timeout
-	if end, ok := ctx.Deadline(); ok {
-		patience = min(patience, time.Until(end))
-	}
-	return k.peer.clock.deadline(patience)
+	return k.peer.clock.deadline(s.patience(ctx))
 }
 
-// meet reads the clocks of servers that are not known yet. Of one that does not
-// answer the call itself will say so.
+// patience is how long the caller of ctx waits yet.
+func (s *Store) patience(ctx context.Context) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(s.timeout, time.Until(end))
+	}
+	return s.timeout
+}
+
+// meet learns what calls have to know of queues: the clocks of their servers
+// and their settings. It leaves them half the time: of a server that does not
+// answer the call itself will say so, and not to the cost of the others.
 func (s *Store) meet(ctx context.Context, queues ...*keys) {
-	var ins []*invocation
+	var clocks []*invocation
+	var settings []*keys
 	for _, k := range queues {
 		if k.peer.clock.state.Load() == nil {
-			ins = append(ins, &invocation{script: statsScript, keys: k, args: totalNames})
+			clocks = append(clocks, &invocation{script: statsScript, keys: k, args: totalNames})
+		}
+		if _, known := s.settings.last(k.queue); !known {
+			settings = append(settings, k)
 		}
 	}
-	if len(ins) == 0 {
+	if len(clocks)+len(settings) == 0 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, s.patience(ctx)/2)
+	defer cancel()
+	var group sync.WaitGroup
+	defer group.Wait()
+	if len(settings) > 0 {
+		group.Go(func() { s.learnSettings(ctx, settings) })
+	}
+	if len(clocks) > 0 {
+		s.readClocks(ctx, clocks)
+	}
+}
+
+func (s *Store) readClocks(ctx context.Context, ins []*invocation) {
 	s.run(ctx, ins)
 	for _, in := range ins {
 		_, _ = s.answer(ctx, "stats", in)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,17 +23,22 @@ func once(s dueq.Settings) bool { return s.Delivery == dueq.AtMostOnce }
 // maxRedirects is how often a call follows its slot to another server.
 const maxRedirects = 5
 
-// replicasOf is how many replicas a call has to wait for, as far as this
+// unknown is the number of replicas while the settings could not be read.
+const unknown = -1
+
+// setReplicas notes how many replicas a call has to wait for, as far as this
 // process knows; a script says if that is no longer so.
-func (s *Store) replicasOf(ctx context.Context, k *keys, where func(dueq.Settings) bool) int {
-	settings, known := s.settings.last(k.queue)
-	if !known {
-		settings, _ = s.readSettings(ctx, k.queue) // if nobody answers, the call itself will say so
+func (s *Store) setReplicas(in *invocation) {
+	settings, known := s.settings.last(in.keys.queue)
+	switch {
+	case in.where == nil:
+	case !known:
+		in.replicas = unknown
+	case in.where(settings):
+		in.replicas = settings.WaitReplicas
+	default:
+		in.replicas = 0
 	}
-	if !where(settings) {
-		return 0
-	}
-	return settings.WaitReplicas
 }
 
 // checkReplicas takes notice when the setting is another than was known. It is
@@ -43,12 +47,11 @@ func (s *Store) checkReplicas(ctx context.Context, op string, in *invocation, no
 	if int64(in.replicas) == now {
 		return nil
 	}
-	_, known := s.settings.last(in.keys.queue)
 	s.settings.forget(in.keys.queue)
-	if known || now == 0 {
-		return nil
+	if in.replicas == unknown && now > 0 {
+		return s.wrap(ctx, op, in.keys, &unreplicated{want: int(now)})
 	}
-	return s.wrap(ctx, op, in.keys, &unreplicated{want: int(now)})
+	return nil
 }
 
 // runReplicated runs a script and waits for replicas, on one connection: a
@@ -62,18 +65,17 @@ func (s *Store) runReplicated(ctx context.Context, in *invocation) {
 	prepare, asking := (*invocation).evalsha, false
 	for range maxRedirects {
 		s.execReplicated(ctx, in, to, prepare, asking)
-		if noScript(in.err) {
-			prepare = (*invocation).eval
-			continue
-		}
 		addr, ask := redirection(in.err)
-		if addr == "" {
+		switch {
+		case noScript(in.err):
+			prepare = (*invocation).eval
+		case addr != "":
+			other := s.at(ctx, addr, to)
+			defer other.Close()
+			to, asking = other, ask
+		default:
 			return
 		}
-		if to = s.nodeAt(ctx, addr); to == nil {
-			return
-		}
-		asking = ask
 	}
 }
 
@@ -90,19 +92,16 @@ func (s *Store) execReplicated(ctx context.Context, in *invocation, to node, pre
 	if in.err = s.sendTo(ctx, to, cmds); in.err != nil {
 		return
 	}
-	in.reply, in.err = script.Slice()
+	in.reply, in.err = script.answer()
 	if in.err == nil && in.reply[0].(int64) == 0 && wait.Val() < int64(in.replicas) {
 		in.err = &unreplicated{wait.Val(), in.replicas, wait.Err()}
 	}
 }
 
-// waitTime leaves the answer a little time to come. Zero would be for ever.
+// waitTime leaves the answer some time to come: an idle server looks at its
+// clock ten times a second. Zero would be for ever.
 func (s *Store) waitTime(ctx context.Context) time.Duration {
-	patience := s.timeout
-	if end, ok := ctx.Deadline(); ok {
-		patience = min(patience, time.Until(end))
-	}
-	return max(patience*9/10, time.Millisecond)
+	return max(s.patience(ctx)*4/5, time.Millisecond)
 }
 
 // redirection reads where a cluster says that a slot is, for good or only for
@@ -118,19 +117,13 @@ func redirection(err error) (addr string, ask bool) {
 	return fields[2], fields[0] == "ASK"
 }
 
-// nodeAt is a client of the master at an address, nil if there is none.
-func (s *Store) nodeAt(ctx context.Context, addr string) (found node) {
+// at is a client of another server of the cluster, for one call. The cluster's
+// client has none for a server without slots, to which the first is on its way.
+func (s *Store) at(ctx context.Context, addr string, like node) *redis.Client {
 	s.cluster.ReloadState(ctx)
-	var mu sync.Mutex
-	_ = s.cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if c.Options().Addr == addr {
-			found = c
-		}
-		return nil
-	})
-	return found
+	options := *like.(*redis.Client).Options()
+	options.Addr, options.MinIdleConns = addr, 0
+	return redis.NewClient(&options)
 }
 
 // unreplicated says that what was written may be lost with its server.

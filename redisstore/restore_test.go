@@ -115,14 +115,14 @@ func TestRestore_a_retry_waits_its_delay_over_restarts_of_worker_and_server(t *t
 	srv := redistest.Start(t, redistest.WithAOF())
 	store := openStore(t, srv.URL(), redisstore.Options{})
 	failed, again := make(chan time.Time, 1), make(chan time.Time, 10)
-	stop := startWorker(t, store, dueq.WorkerOptions{}, failing{failed, 4 * time.Second}, "q")
+	stop := startWorker(t, store, dueq.WorkerOptions{}, deferring{failed, 4 * time.Second}, "q")
 	scheduleAll(t, store, []dueq.Item{item("q", "a", past)})
 	first := <-failed
 	eventually(t, 5*time.Second, "the failure is stored", func() bool { return statsOf(t, store, "q").Totals.Retried == 1 })
 	stop()
 	srv.Kill()
 	srv.Restart()
-	startWorker(t, openStore(t, srv.URL(), redisstore.Options{}), dueq.WorkerOptions{}, failing{again, 0}, "q")
+	startWorker(t, openStore(t, srv.URL(), redisstore.Options{}), dueq.WorkerOptions{}, deferring{again, 0}, "q")
 	at := <-again
 	if waited := at.Sub(first); waited < 4*time.Second || waited > 4*time.Second+time.Second+slack {
 		t.Errorf("ran again after %v, want 4 s", waited)
@@ -144,14 +144,14 @@ func (s slowOnes) Handle(ctx context.Context, task *dueq.Task) error {
 	return s.ledger.Handle(ctx, task)
 }
 
-// failing tells when a task ran, and asks for another run after a while, if any.
-type failing struct {
+// deferring tells when a task ran, and asks for another run after a while, if any.
+type deferring struct {
 	ran   chan<- time.Time
 	again time.Duration
 }
 
 // Handle implements dueq.Handler.
-func (f failing) Handle(context.Context, *dueq.Task) error {
+func (f deferring) Handle(context.Context, *dueq.Task) error {
 	f.ran <- time.Now()
 	if f.again == 0 {
 		return nil

@@ -89,7 +89,7 @@ func (s *Store) batches(items []dueq.Item, order []int) (out []*batch, left []in
 		if last == nil || last.in.keys.queue != item.Queue {
 			if last = byQueue[item.Queue]; last == nil {
 				k := s.keysOf(item.Queue)
-				last = &batch{in: &invocation{script: scheduleScript, keys: k}}
+				last = &batch{in: &invocation{script: scheduleScript, keys: k, where: always}}
 				last.in.args = append(make([]any, 0, 3+4*len(order)), "0", s.wakeChannel(), item.Queue)
 				byQueue[item.Queue] = last
 				out = append(out, last)
@@ -151,7 +151,7 @@ func (s *Store) scheduleBatches(ctx context.Context, items []dueq.Item, rounds [
 		ins := make([]*invocation, len(rounds))
 		for i, b := range rounds {
 			b.in.args[0] = s.deadline(ctx, b.in.keys)
-			b.in.replicas = s.replicasOf(ctx, b.in.keys, always)
+			s.setReplicas(b.in)
 			ins[i] = b.in
 		}
 		s.run(ctx, ins)

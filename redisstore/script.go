@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/dueq/dueq"
 )
 
 //go:embed lua/*.lua
@@ -72,6 +74,16 @@ type command struct{ *redis.Cmd }
 // NoRetry keeps the client from sending the command again.
 func (command) NoRetry() bool { return true }
 
+// answer is what a script replied. When a server of a cluster keeps a pipeline
+// until the context ends, go-redis puts that error on the commands that others
+// have answered, too.
+func (c command) answer() ([]any, error) {
+	if reply, ok := c.Val().([]any); ok {
+		return reply, nil
+	}
+	return c.Slice()
+}
+
 // invocation is one script on one queue, and its answer.
 type invocation struct {
 	script *script
@@ -80,7 +92,8 @@ type invocation struct {
 	reply  []any
 	err    error
 
-	replicas int // that must have what it wrote; see replica.go
+	where    func(dueq.Settings) bool // on which queues it waits for replicas; nil for none
+	replicas int                      // that must have what it wrote, or unknown; see replica.go
 }
 
 func (in *invocation) waits() bool { return in.replicas > 0 }

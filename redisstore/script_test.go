@@ -69,6 +69,8 @@ func TestDeadline_a_script_that_starts_too_late_changes_nothing(t *testing.T) {
 				store := openStore(t, srv.URL(), redisstore.Options{Timeout: timeout})
 				_, err := store.Get(t.Context(), queue, []string{"due:k"}) // a connection is there
 				must(t, err)
+				_, err = store.Settings(t.Context(), queue) // which the first call would read
+				must(t, err)
 				before := contents(t, raw, keysOf(queue))
 				ran := ranScripts(t, srv)
 

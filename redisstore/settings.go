@@ -22,6 +22,8 @@ const (
 // settingsCache holds the settings of queues, and the versions that say
 // whether they still hold.
 type settingsCache struct {
+	alone bool // a cluster: versions lie on a server that may be away, so nobody reads them
+
 	mu       sync.Mutex // guards all below
 	versions map[string]int64
 	readAt   time.Time // when versions was read
@@ -40,11 +42,15 @@ func (c *settingsCache) stale() bool {
 	return time.Since(c.readAt) > versionsAge
 }
 
-// expire makes the next look read the versions again.
-func (c *settingsCache) expire() {
+// expire makes the next look at a queue's settings read them again.
+func (c *settingsCache) expire(queue string) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.readAt = time.Time{}
-	c.mu.Unlock()
+	if cached, ok := c.queues[queue]; ok && c.alone {
+		cached.readAt = time.Time{}
+		c.queues[queue] = cached
+	}
 }
 
 func (c *settingsCache) sawVersions(fields map[string]string) {
@@ -61,7 +67,11 @@ func (c *settingsCache) get(queue string) (cached cachedSettings, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cached, ok := c.queues[queue]
-	return cached, ok && cached.settings.Version == c.versions[queue] && time.Since(cached.readAt) < settingsAge
+	age := time.Since(cached.readAt)
+	if c.alone {
+		return cached, ok && age < versionsAge
+	}
+	return cached, ok && cached.settings.Version == c.versions[queue] && age < settingsAge
 }
 
 // last returns the settings that were read last, however old.
@@ -97,9 +107,9 @@ func (s *Store) Settings(ctx context.Context, queue string) (dueq.Settings, erro
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	if s.settings.stale() {
+	if !s.settings.alone && s.settings.stale() {
 		versions := s.versionsCmd(ctx)
-		if err := s.do(ctx, versions); err != nil && s.cluster == nil {
+		if err := s.do(ctx, versions); err != nil {
 			return dueq.Settings{}, s.wrap(ctx, "settings", s.keysOf(queue), err)
 		}
 		s.noteVersions(versions)
@@ -120,9 +130,29 @@ func (s *Store) noteVersions(cmd *redis.MapStringStringCmd) {
 	}
 }
 
+// learnSettings reads the settings of queues as far as their servers answer.
+func (s *Store) learnSettings(ctx context.Context, queues []*keys) {
+	cmds := make([]redis.Cmder, len(queues))
+	for i, k := range queues {
+		cmds[i] = settingsCmd(ctx, k)
+	}
+	if s.send(ctx, cmds) != nil {
+		return
+	}
+	for i, k := range queues {
+		if fields := cmds[i].(*redis.MapStringStringCmd).Val(); fields != nil { // see command.answer
+			_, _ = s.decode(k.queue, fields)
+		}
+	}
+}
+
+func settingsCmd(ctx context.Context, k *keys) *redis.MapStringStringCmd {
+	return redis.NewMapStringStringCmd(ctx, "hgetall", k.names[settingsKey])
+}
+
 func (s *Store) readSettings(ctx context.Context, queue string) (dueq.Settings, error) {
 	k := s.keysOf(queue)
-	fields := redis.NewMapStringStringCmd(ctx, "hgetall", k.names[settingsKey])
+	fields := settingsCmd(ctx, k)
 	if err := s.do(ctx, fields); err != nil {
 		return dueq.Settings{}, s.wrap(ctx, "settings", k, err)
 	}
@@ -179,13 +209,16 @@ func (s *Store) announce(ctx context.Context, queue string, reply []any) (dueq.S
 		fields[reply[i].(string)] = reply[i+1].(string)
 	}
 	settings, unread := s.decode(queue, fields)
+	if s.settings.alone {
+		s.later(func() {}, "publish", s.wakeChannel(), "0 "+queue) // its server may be away, too
+		return settings, unread
+	}
 	version := redis.NewIntCmd(ctx, "hset", s.versionsKey(), queue, settings.Version)
-	cmds := []redis.Cmder{version, redis.NewIntCmd(ctx, "publish", s.wakeChannel(), "0 "+queue)}
-	err := s.send(ctx, cmds)
+	err := s.send(ctx, []redis.Cmder{version, redis.NewIntCmd(ctx, "publish", s.wakeChannel(), "0 "+queue)})
 	if err == nil {
 		err = version.Err()
 	}
-	s.settings.expire()
+	s.settings.expire(queue)
 	if err != nil {
 		return settings, s.wrap(ctx, "settings", s.keysOf(queue), err)
 	}

@@ -24,8 +24,10 @@ func (s *Store) Settle(ctx context.Context, queue string, results []dueq.Result)
 	k := s.keysOf(queue)
 	ctx, cancel := s.within(ctx)
 	defer cancel()
+	s.meet(ctx, k)
 	for len(good) > 0 {
-		in := &invocation{script: settleScript, keys: k, replicas: s.replicasOf(ctx, k, once)}
+		in := &invocation{script: settleScript, keys: k, where: once}
+		s.setReplicas(in)
 		in.args = append([]any{s.wakeChannel(), queue}, settleArgs(results, good)...)
 		reply, err := s.invoke(ctx, "settle", in)
 		if err != nil {

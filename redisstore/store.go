@@ -5,6 +5,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -101,6 +102,7 @@ func newStore(client redis.UniversalClient, opts Options) *Store {
 	if s.cluster, _ = client.(*redis.ClusterClient); s.cluster == nil {
 		s.peer = &peer{}
 	}
+	s.settings.alone = s.cluster != nil
 	return s
 }
 
@@ -142,25 +144,64 @@ func honoursContext(client redis.UniversalClient) bool {
 func (s *Store) check() error {
 	ctx, cancel := s.within(context.Background())
 	defer cancel()
-	now := redis.NewTimeCmd(ctx, "time")
-	info := redis.NewStringCmd(ctx, "info", "server")
-	if err := s.send(ctx, []redis.Cmder{now, info}); err != nil {
-		return s.wrap(ctx, "open", nil, err)
+	if s.cluster != nil {
+		if err := s.greetAll(ctx); err != nil {
+			return err
+		}
+		return s.checkAccess(ctx) // each server gets the scripts when it needs them
 	}
-	if err := checkVersion(info.Val()); err != nil {
+	now, err := s.greet(ctx, s.client)
+	if err != nil {
 		return err
-	}
-	if err := now.Err(); err != nil && !isDenied(err) {
-		return s.wrap(ctx, "open", nil, err)
 	}
 	if err := s.checkAccess(ctx); err != nil {
 		return err
 	}
-	if s.cluster != nil {
-		return nil // each server gets the scripts when it needs them
-	}
-	s.peer.clock.saw(now.Val().UnixMicro())
+	s.peer.clock.saw(now.UnixMicro())
 	return s.loadScripts(ctx)
+}
+
+// greet finds out that a server is there and new enough.
+func (s *Store) greet(ctx context.Context, to node) (time.Time, error) {
+	now := redis.NewTimeCmd(ctx, "time")
+	info := redis.NewStringCmd(ctx, "info", "server")
+	if err := s.sendTo(ctx, to, []redis.Cmder{now, info}); err != nil {
+		return time.Time{}, s.wrap(ctx, "open", nil, err)
+	}
+	if err := checkVersion(info.Val()); err != nil {
+		return time.Time{}, err
+	}
+	if err := now.Err(); err != nil && !isDenied(err) {
+		return time.Time{}, s.wrap(ctx, "open", nil, err)
+	}
+	return now.Val(), nil
+}
+
+// greetAll is greet for a cluster, of which some server has to be there. It
+// takes half the time, so that one that hangs leaves some for the others.
+func (s *Store) greetAll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.patience(ctx)/2)
+	defer cancel()
+	var mu sync.Mutex // guards met and failure
+	var met bool
+	var failure error
+	err := s.cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+		_, err := s.greet(ctx, c)
+		mu.Lock()
+		defer mu.Unlock()
+		met = met || err == nil
+		if err != nil && (failure == nil || !errors.Is(err, dueq.ErrUnavailable)) {
+			failure = err
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return s.wrap(ctx, "open", nil, err)
+	case met && errors.Is(failure, dueq.ErrUnavailable):
+		return nil
+	}
+	return failure
 }
 
 // loadScripts is a round trip of its own: of a client that has not

@@ -23,16 +23,21 @@ func openFixture(t *testing.T) storetest.Fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	return fixtureOf(t, store, srv)
+	return fixtureOf(t, store, srv.Client(t), redisstore.DefaultPrefix, srv)
 }
 
-func fixtureOf(t *testing.T, store *redisstore.Store, srv *redistest.Server) storetest.Fixture {
-	raw := srv.Client(t)
-	key := func(queue string) string { return redisstore.DefaultPrefix + queue }
+// fixtureOf is the fixture of a store whose data raw reads and writes, on
+// servers whose clocks go together.
+func fixtureOf(t *testing.T, store *redisstore.Store, raw redis.Cmdable, prefix string, servers ...*redistest.Server) storetest.Fixture {
+	key := func(queue string) string { return prefix + queue }
 	return storetest.Fixture{
-		Store:   store,
-		Now:     srv.Now,
-		Advance: srv.Advance,
+		Store: store,
+		Now:   servers[0].Now,
+		Advance: func(d time.Duration) {
+			for _, srv := range servers {
+				srv.Advance(d)
+			}
+		},
 		Add: func(queue, member string, score float64) {
 			must(t, raw.ZAdd(t.Context(), key(queue), redis.Z{Score: score, Member: member}).Err())
 		},
@@ -44,7 +49,7 @@ func fixtureOf(t *testing.T, store *redisstore.Store, srv *redistest.Server) sto
 }
 
 // dump reads the keys of one queue.
-func dump(t *testing.T, raw *redis.Client, key string) storetest.Snapshot {
+func dump(t *testing.T, raw redis.Cmdable, key string) storetest.Snapshot {
 	side := "{" + key + "}:"
 	zset := func(name string) map[string]float64 {
 		entries, err := raw.ZRangeWithScores(t.Context(), name, 0, -1).Result()

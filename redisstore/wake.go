@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -49,8 +50,11 @@ func (s *Store) Wake(ctx context.Context) (<-chan dueq.Hint, error) {
 func (s *Store) subscribe(ctx context.Context, hints chan<- dueq.Hint) {
 	for ctx.Err() == nil {
 		wait := wakeRetry
-		if err := s.listen(ctx, hints); err != nil && redis.HasErrorPrefix(err, "NOPERM") {
+		err := s.listen(ctx, hints)
+		if err != nil && redis.HasErrorPrefix(err, "NOPERM") {
 			wait = wakeDenied
+		} else if s.cluster != nil {
+			s.cluster.ReloadState(ctx) // the server may have been replaced
 		}
 		select {
 		case <-time.After(wait):
@@ -61,7 +65,11 @@ func (s *Store) subscribe(ctx context.Context, hints chan<- dueq.Hint) {
 
 // listen passes hints on until the connection fails.
 func (s *Store) listen(ctx context.Context, hints chan<- dueq.Hint) error {
-	sub := s.client.Subscribe(ctx, s.wakeChannel())
+	client, err := s.subscriber(ctx)
+	if err != nil {
+		return err
+	}
+	sub := client.Subscribe(ctx, s.wakeChannel())
 	defer sub.Close()
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
 	defer stop()
@@ -84,6 +92,17 @@ func (s *Store) listen(ctx context.Context, hints chan<- dueq.Hint) error {
 	}
 }
 
+// subscriber is a client to listen with. All servers of a cluster know of all
+// hints, so it is another one each time.
+func (s *Store) subscriber(ctx context.Context) (interface {
+	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
+}, error) {
+	if s.cluster == nil {
+		return s.client, nil
+	}
+	return s.cluster.MasterForKey(ctx, itoa(rand.Int64()))
+}
+
 func isTimeout(err error) bool {
 	t, ok := err.(interface{ Timeout() bool })
 	return ok && t.Timeout()
@@ -97,7 +116,7 @@ func (s *Store) pass(payload string, hints chan<- dueq.Hint) {
 		return
 	}
 	if ms == 0 {
-		s.settings.expire()
+		s.settings.expire(queue)
 	}
 	select {
 	case hints <- dueq.Hint{Queue: queue, Due: time.UnixMilli(ms)}:

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/dueq/dueq"
 	"github.com/dueq/dueq/internal/openstore"
 	"github.com/dueq/dueq/internal/redistest"
@@ -92,17 +94,22 @@ func onSQLite(t *testing.T) *cli {
 
 func onRedis(t *testing.T) *cli {
 	t.Helper()
-	const prefix = "test:"
 	server := redistest.Start(t)
+	return onServer(t, server.URL(), server.Client(t))
+}
+
+// onServer is a command line on Redis, in any layout, and a client of it.
+func onServer(t *testing.T, url string, client redis.UniversalClient) *cli {
+	t.Helper()
+	const prefix = "test:"
 	open := func(url, prefix string) (dueq.Store, error) { return openstore.Open(t.Context(), url, prefix) }
-	store, err := open(server.URL(), prefix)
+	store, err := open(url, prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	client := server.Client(t)
 	return &cli{
-		store: store, open: open, url: server.URL(), extra: []string{"--prefix", prefix},
+		store: store, open: open, url: url, extra: []string{"--prefix", prefix},
 		zadd: func(queue, member string, score float64) {
 			if err := client.Do(context.Background(), "ZADD", prefix+queue, score, member).Err(); err != nil {
 				t.Error(err)
