@@ -1,10 +1,12 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -24,24 +26,68 @@ var modelQueues atomic.Int64 // names of queues, also across calls of Model
 // clock and compares every answer and every snapshot. The clocks must show the
 // same time; steps are applied to both. The number of checks is rapid's
 // -rapid.checks; a failure prints the simplest sequence found, both answers and
-// the seed.
+// the seed. At the end the log says how many operations of which kind ran.
 func Model(t *testing.T, got, oracle Fixture) {
+	ran := counts{}
+	defer func() { t.Logf("%d operations on both stores: %s", ran.sum(), ran) }()
+	rapid.Check(t, lockstep(t, got, oracle, ran))
+}
+
+// FuzzModel is Model with its operations chosen by the fuzzer.
+func FuzzModel(f *testing.F, got, oracle Fixture) {
+	for seed := range uint64(4) {
+		f.Add(randomBytes(seed, 16<<10)) // what a check draws; it ends early where there is less
+	}
+	f.Fuzz(rapid.MakeFuzz(lockstep(f, got, oracle, counts{})))
+}
+
+func randomBytes(seed uint64, n int) []byte {
+	random, data := rand.New(rand.NewPCG(seed, 0)), make([]byte, n)
+	for i := range data {
+		data[i] = byte(random.Uint64())
+	}
+	return data
+}
+
+// lockstep is one check, which adds to ran what it ran.
+func lockstep(t testing.TB, got, oracle Fixture, ran counts) func(*rapid.T) {
+	t.Helper()
 	if !got.Now().Equal(oracle.Now()) {
 		t.Fatalf("the clocks differ: %v and %v", got.Now(), oracle.Now())
 	}
-	rapid.Check(t, func(rt *rapid.T) {
+	return func(rt *rapid.T) {
 		m := newModel(rt, got, oracle)
 		for range modelSteps {
 			s := rapid.Custom(m.draw).Draw(rt, "step")
-			if s.op == "nothing" {
+			if s.op == "nothing" || s.held != nil && len(m.held) == 0 {
 				continue
 			}
 			m.log = append(m.log, s.String())
 			m.apply(s)
 			m.compare()
+			ran[s.kind()]++
 		}
 		m.invariants()
-	})
+	}
+}
+
+// counts says how often each kind of operation ran.
+type counts map[string]int
+
+func (c counts) sum() (n int) {
+	for _, times := range c {
+		n += times
+	}
+	return n
+}
+
+// String names the frequent ones first.
+func (c counts) String() string {
+	kinds := slices.SortedFunc(maps.Keys(c), func(a, b string) int { return cmp.Or(c[b]-c[a], strings.Compare(a, b)) })
+	for i, kind := range kinds {
+		kinds[i] = fmt.Sprintf("%s %d", kind, c[kind])
+	}
+	return strings.Join(kinds, ", ")
 }
 
 // model is one check: two queues of the same name, and what both stores have
@@ -128,10 +174,6 @@ func (m *model) apply(s step) {
 			settings.Version = 0
 			return []any{settings, sentinel(err)}
 		})
-	case "settle", "extend":
-		if len(m.held) > 0 {
-			m.both(s.op, func(f Fixture) any { return m.call(f, s) })
-		}
 	default:
 		m.both(s.op, func(f Fixture) any { return m.call(f, s) })
 	}

@@ -160,6 +160,17 @@ func (s step) when(f Fixture) dueq.When {
 	return dueq.In(s.in)
 }
 
+// kind is what a step counts as.
+func (s step) kind() string {
+	switch s.op {
+	case "change":
+		return s.change.String()
+	case "settle":
+		return s.verdict.String()
+	}
+	return s.op
+}
+
 // String is how a step reads in the log of a failure.
 func (s step) String() string {
 	body := "none"
