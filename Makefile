@@ -1,5 +1,7 @@
 # Every target says what it is for; make without one lists them.
 .DEFAULT_GOAL := help
+FUZZTIME ?= 1m
+MODEL_CHECKS ?= 22000
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,10 +27,14 @@ layouts: ## the whole suite over TLS and Sentinel too, and outages of a minute i
 chaos: ## 2 minutes of random faults on all targets; DUEQ_CHAOS=10m for each, DUEQ_CHAOS_TARGET, DUEQ_CHAOS_SEED
 	@DUEQ_CHAOS_TOTAL=2m go test -run 'TestChaos$$' -v -count=1 -timeout 0 ./internal/chaos
 
-fuzz: ## a minute each of fuzzing the member grammar, CSV and NDJSON
-	@go test -run '^$$' -fuzz FuzzParseMember -fuzztime 1m .
-	@go test -run '^$$' -fuzz FuzzCSV -fuzztime 1m ./internal/bulk
-	@go test -run '^$$' -fuzz FuzzNDJSON -fuzztime 1m ./internal/bulk
+fuzz: ## a minute of each fuzz target, or FUZZTIME
+	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+		echo "$$f of $$p"; \
+		go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x $$p || exit 1; done; done
+
+model: ## a million random operations on each store, compared with the one in memory; an hour, or MODEL_CHECKS of 48 operations each
+	@TMPDIR=$(or $(wildcard /dev/shm),/tmp) go test -run '^TestModel' -v -timeout 0 ./sqlitestore -rapid.checks=$(MODEL_CHECKS)
+	@go test -run '^TestModel$$' -v -timeout 0 ./redisstore -rapid.checks=$(MODEL_CHECKS)
 
 mutations: ## break each rule on purpose and see that a test catches it
 	@go run ./internal/mutate
@@ -36,4 +42,4 @@ mutations: ## break each rule on purpose and see that a test catches it
 bulk: ## a million tasks through every long command, with time and memory
 	@DUEQ_BULK=1 go test -run 'TestScheduleFromBulk|TestMemory' -v -timeout 30m ./cmd/dueq
 
-.PHONY: help test demo build bench kill-rounds layouts chaos fuzz mutations bulk
+.PHONY: help test demo build bench kill-rounds layouts chaos fuzz model mutations bulk

@@ -16,11 +16,11 @@ func ParseDuration(s string) (time.Duration, error) {
 		return parseGoDuration(s, s)
 	}
 	n, err := strconv.ParseFloat(days, 64)
-	n = math.Abs(n)
-	if err != nil || !(n <= math.MaxInt64/float64(day)) || strings.ContainsAny(days, "eExXpPiIn_") {
+	n = math.Abs(n) * float64(day)
+	if err != nil || !(n < math.MaxInt64) || strings.ContainsAny(days, "eExXpPiIn_") {
 		return 0, badDuration(s)
 	}
-	total := time.Duration(n * float64(day))
+	total := time.Duration(n)
 	if rest != "" {
 		d, err := parseGoDuration(rest, s)
 		if err != nil || d < 0 || total > math.MaxInt64-d || strings.HasPrefix(rest, "+") {

@@ -2,6 +2,7 @@ package dueq_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,10 +54,31 @@ func TestDuration(t *testing.T) {
 		t.Parallel()
 		for _, text := range []string{
 			"", "d", "5", "1h1d", "1d1d", "1dd", "1d-1h", "1d+1h", "--1d", "+-1d", "-+1d", "1e3d", "0x1d", "infd", "nand", "NaN", "Inf", "1_0d",
-			"106752d", "106751d24h", "1000000000d", "300000000h", "1 d", "7days", "1d 2h", "١d",
+			"106752d", "106751.99116730064d", "106751.9911673006456d", "106751d24h", "1000000000d", "300000000h", "1 d", "7days", "1d 2h", "١d",
 		} {
 			_, err := dueq.ParseDuration(text)
 			wantField(t, err, "duration")
+		}
+	})
+}
+
+// FuzzDuration checks that text is refused, or read as what it looks like and
+// as what it is written again.
+func FuzzDuration(f *testing.F) {
+	for _, seed := range []string{"1d12h", "-1.5d", "106751.99116730064d", "+0d", "1d-0s", "2562047h47m16.854775807s", ".5d", "1µs", "d"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		d, err := dueq.ParseDuration(text)
+		if err != nil {
+			wantField(t, err, "duration")
+			return
+		}
+		if minus := strings.HasPrefix(text, "-"); d != 0 && minus != (d < 0) {
+			t.Errorf("%q is read as %d", text, d)
+		}
+		if got, err := dueq.ParseDuration(dueq.FormatDuration(d)); err != nil || got != d {
+			t.Errorf("%q is %d, written %q, read as %d, %v", text, d, dueq.FormatDuration(d), got, err)
 		}
 	})
 }

@@ -215,8 +215,9 @@ func durationSetting(name string, low, high time.Duration, field func(*Settings)
 		},
 		func(s *Settings) string { return strconv.FormatInt(field(s).Milliseconds(), 10) },
 		func(s *Settings, v string) error {
+			const most = math.MaxInt64 / int64(time.Millisecond)
 			ms, err := strconv.ParseInt(v, 10, 64)
-			return bounded(s, v, time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond)))*time.Millisecond, err)
+			return bounded(s, v, time.Duration(max(-most, min(ms, most)))*time.Millisecond, err)
 		},
 	}
 }
@@ -270,7 +271,7 @@ func percentSetting(name string, field func(*Settings) *float64) setting {
 		if err != nil || !(f >= 0 && f <= 100) {
 			return fmt.Errorf("%q is not a share from 0%% to 100%%", v)
 		}
-		*field(s) = f / 100
+		*field(s) = math.Round(f*1e4) / 1e6 // as number writes it
 		return nil
 	}
 	number := func(s *Settings) string {

@@ -139,6 +139,10 @@ func TestSettings(t *testing.T) {
 		if err == nil || s.Batch != 100 || s.Timeout != 9*time.Second || s.Version != 12 || s.Lease != 30*time.Second {
 			t.Errorf("%+v, %v", s, err)
 		}
+		s, err = dueq.DecodeSettings(map[string]string{"timeout_ms": "-288230376151702744"}) // -2^58 ms and 9 s, in ns 9 s
+		if wantField(t, err, "timeout_ms"); s.Timeout != 3*time.Second {
+			t.Errorf("a timeout far below zero is read as %v", s.Timeout)
+		}
 		rapid.Check(t, func(t *rapid.T) {
 			fields := dueq.DefaultSettings().Encode(anySettings(t))
 			for name := range fields {
@@ -146,5 +150,60 @@ func TestSettings(t *testing.T) {
 			}
 			dueq.DecodeSettings(fields)
 		})
+	})
+}
+
+// FuzzSettings checks that a value is refused, the setting named, or is shown,
+// stored and read back as it took effect.
+func FuzzSettings(f *testing.F) {
+	for name, value := range dueq.DefaultSettings().Format() {
+		f.Add(name, value)
+	}
+	for _, value := range []string{"33.33333333%", "-0%", "1e-320%", "0x1p3", "1_0", "106751.99116730064d", "\xff", " default "} {
+		f.Add("retry_jitter", value)
+		f.Add("retry_factor", value)
+	}
+	f.Fuzz(func(t *testing.T, name, value string) {
+		patch := dueq.SettingsPatch{name: value}
+		s, err := dueq.DefaultSettings().With(patch)
+		if err != nil {
+			if field := (*dueq.FieldError)(nil); !errors.As(err, &field) || field.Field != name && (name != "lease_max" || field.Field != "lease") {
+				t.Errorf("%q=%q: %v, want a FieldError of it", name, value, err)
+			}
+			return
+		}
+		if got, err := dueq.DefaultSettings().With(s.Format()); err != nil || got != s {
+			t.Errorf("%s=%q is %+v, shown as %q, which is %+v, %v", name, value, s, s.Format()[name], got, err)
+		}
+		stored := s.Encode(patch)
+		maps.DeleteFunc(stored, func(_, raw string) bool { return raw == "" }) // to be forgotten
+		if got, err := dueq.DecodeSettings(stored); err != nil || got != s {
+			t.Errorf("%s=%q is %+v, stored as %q, which is %+v, %v", name, value, s, stored, got, err)
+		}
+	})
+}
+
+// FuzzDecodeSettings checks that a field of a store is refused, its name named
+// and the default in force, or is in bounds and stored the same again.
+func FuzzDecodeSettings(f *testing.F) {
+	all := dueq.SettingsPatch(dueq.DefaultSettings().Format())
+	for field, value := range dueq.DefaultSettings().Encode(all) {
+		f.Add(field, value)
+		f.Add(field, "-288230376151702744")
+	}
+	f.Fuzz(func(t *testing.T, name, value string) {
+		s, err := dueq.DecodeSettings(map[string]string{name: value})
+		if err != nil {
+			if field := (*dueq.FieldError)(nil); !errors.As(err, &field) || field.Field != name || s != dueq.DefaultSettings() {
+				t.Errorf("%q=%q: %+v, %v; want the defaults and a FieldError of it", name, value, s, err)
+			}
+			return
+		}
+		version := s.Version
+		s.Version = 0
+		got, err := dueq.DecodeSettings(s.Encode(all))
+		if err != nil || got != s {
+			t.Errorf("%s=%q (version %d) is %+v, stored again it is %+v, %v", name, value, version, s, got, err)
+		}
 	})
 }

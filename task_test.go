@@ -39,6 +39,23 @@ func checkMember(t interface {
 	}
 }
 
+// checkTask checks the law for any task: refused, or it reads back as it was
+// written.
+func checkTask(t interface {
+	Helper()
+	Errorf(string, ...any)
+}, task dueq.Task) (valid bool) {
+	t.Helper()
+	if task.Validate(dueq.MemberMax) != nil {
+		return false
+	}
+	got, err := dueq.ParseMember(task.Member())
+	if err != nil || got.ID != task.ID || got.Kind != task.Kind || got.Trace != task.Trace || got.Priority != task.Priority {
+		t.Errorf("%+v writes as %q, reads as %+v, %v", task, task.Member(), got, err)
+	}
+	return true
+}
+
 // aPart is text with what matters in members.
 var aPart = rapid.StringOf(rapid.OneOf(
 	rapid.SampledFrom([]rune("ab:#p09.%{}é世\u2028 \x00\x7f")),
@@ -58,13 +75,8 @@ func TestMember(t *testing.T) {
 				ID: aPart.Draw(t, "id"), Kind: aPart.Draw(t, "kind"), Trace: aPart.Draw(t, "trace"),
 				Priority: dueq.Priority(rapid.IntRange(0, 12).Draw(t, "priority")),
 			}
-			if task.Validate(dueq.MemberMax) != nil {
-				return
-			}
-			valid++
-			got, err := dueq.ParseMember(task.Member())
-			if err != nil || got.ID != task.ID || got.Kind != task.Kind || got.Trace != task.Trace || got.Priority != task.Priority {
-				t.Errorf("%+v writes as %q, reads as %+v, %v", task, task.Member(), got, err)
+			if checkTask(t, task) {
+				valid++
 			}
 		})
 		if valid == 0 {
@@ -140,6 +152,15 @@ func FuzzParseMember(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, member string) { checkMember(t, member) })
+}
+
+func FuzzTask(f *testing.F) {
+	for _, seed := range []dueq.Task{{ID: "order_1"}, {ID: "a:b", Kind: "c", Trace: "t:r:p1"}, {ID: "a", Kind: "p0"}, {ID: "p5"}, {ID: "a", Trace: "#"}} {
+		f.Add(seed.ID, seed.Kind, seed.Trace, uint8(seed.Priority))
+	}
+	f.Fuzz(func(t *testing.T, id, kind, trace string, priority uint8) {
+		checkTask(t, dueq.Task{ID: id, Kind: kind, Trace: trace, Priority: dueq.Priority(priority)})
+	})
 }
 
 func TestTaskIsRefused(t *testing.T) {

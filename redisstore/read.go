@@ -138,10 +138,16 @@ func validateList(q dueq.ListQuery) (_ dueq.ListQuery, score, member string, err
 	}
 	text, err := base64.RawURLEncoding.DecodeString(q.Cursor)
 	score, member, ok := strings.Cut(string(text), " ")
-	if _, bad := readDue(score); err != nil || !ok || bad != nil {
+	if err != nil || !ok || !isScore(score) {
 		return q, "", "", &dueq.FieldError{Field: "cursor", Reason: "is not one that List gave"}
 	}
 	return q, score, member, nil
+}
+
+// isScore accepts numbers as Redis writes them, not all that ParseFloat reads.
+func isScore(text string) bool {
+	_, err := readDue(text)
+	return err == nil && strings.Trim(text, "0123456789.e+-inf") == ""
 }
 
 // Names of the totals in a queue's stats, and where they go.

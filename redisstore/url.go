@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"net"
@@ -42,7 +43,10 @@ func parseURL(raw string) (source, error) {
 	if !isURL || !known {
 		return src, badStore("is none of redis://, rediss://, redis+cluster://, rediss+cluster://, redis+sentinel:// and rediss+sentinel://")
 	}
-	first, others := splitHosts(rest)
+	first, others, err := splitHosts(rest)
+	if err != nil {
+		return src, err
+	}
 	u, err := url.Parse("redis://" + first)
 	if err != nil {
 		return src, badStore("is not a valid URL: " + unquoted(err))
@@ -59,12 +63,10 @@ func parseURL(raw string) (source, error) {
 		u.Host = withPort([]string{u.Host}, port)[0]
 		src.options.MasterName, u.Path = splitMaster(u.Path)
 	}
-	params, err := url.ParseQuery(u.RawQuery)
+	ca, err := src.takeParams(u)
 	if err != nil {
-		return src, badStore("is not a valid URL: " + unquoted(err))
+		return src, err
 	}
-	ca := src.takeParams(params)
-	u.RawQuery = params.Encode()
 	ro, err := redis.ParseURL(u.String())
 	if err != nil { // what it quotes may be a password with a slash in it
 		return src, badStore("is not a valid URL: " + unquoted(err))
@@ -93,14 +95,25 @@ func unquoted(err error) string {
 }
 
 // splitHosts takes the hosts after the first out of a URL without its scheme.
-func splitHosts(rest string) (first string, others []string) {
+func splitHosts(rest string) (first string, others []string, err error) {
 	end := len(rest)
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		end = i
 	}
+	if strings.Contains(rest[end:], "@") { // what is before it may be a password
+		return "", nil, badStore("has an @ after a / ? or #; in a password these are written %2F, %3F and %23, elsewhere the @ is written %40")
+	}
 	user := strings.LastIndexByte(rest[:end], '@') + 1
 	hosts := strings.Split(rest[user:end], ",")
-	return rest[:user] + hosts[0] + rest[end:], hosts[1:]
+	for _, host := range hosts {
+		if host == "" && len(hosts) > 1 {
+			return "", nil, badStore("has an empty host between commas")
+		}
+		if _, err := url.Parse("redis://" + host); err != nil {
+			return "", nil, badStore("is not a valid URL: " + unquoted(err))
+		}
+	}
+	return rest[:user] + hosts[0] + rest[end:], hosts[1:], nil
 }
 
 // splitMaster cuts /master/db into the name and /db.
@@ -115,15 +128,21 @@ func splitMaster(path string) (master, db string) {
 func withPort(hosts []string, port string) []string {
 	out := slices.Clone(hosts)
 	for i, host := range out {
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			out[i] = net.JoinHostPort(strings.Trim(host, "[]"), port)
+		name, own, err := net.SplitHostPort(host)
+		if err != nil {
+			name = strings.Trim(host, "[]")
 		}
+		out[i] = net.JoinHostPort(name, cmp.Or(own, port))
 	}
 	return out
 }
 
-// takeParams takes out the parameters that go-redis does not know.
-func (src *source) takeParams(params url.Values) (ca string) {
+// takeParams takes the parameters that go-redis does not know out of a URL.
+func (src *source) takeParams(u *url.URL) (ca string, err error) {
+	params, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return "", badStore("has parameters that cannot be read: " + unquoted(err))
+	}
 	for name, field := range map[string]*string{
 		"prefix": &src.prefix, "ca": &ca,
 		"sentinel_user": &src.options.SentinelUsername, "sentinel_password": &src.options.SentinelPassword,
@@ -131,7 +150,8 @@ func (src *source) takeParams(params url.Values) (ca string) {
 		*field = params.Get(name)
 		params.Del(name)
 	}
-	return ca
+	u.RawQuery = params.Encode()
+	return ca, nil
 }
 
 // takeOptions takes over what go-redis read.

@@ -25,7 +25,8 @@ func TestStore(t *testing.T) {
 // frozen clock, every answer and all that lies in the store compared.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	compare(t, openFixture(t))
+	store := openFixture(t)
+	storetest.Model(t, store, oracleOf(store))
 }
 
 // What one process knows of the file is worth nothing once another wrote.
@@ -35,7 +36,7 @@ func TestModelOfTwoProcesses(t *testing.T) {
 	path := first.Store.(*sqlitestore.Store).Path()
 	other := open(t, path, sqlitestore.Options{Now: first.Now, Timeout: 10 * time.Second})
 	first.Store = &shared{Store: first.Store, other: other, random: rand.New(rand.NewPCG(1, 2))}
-	compare(t, first)
+	storetest.Model(t, first, oracleOf(first))
 }
 
 // shared is two stores on one file, of which each call that writes takes one.
@@ -76,17 +77,17 @@ func (s *shared) SetSettings(ctx context.Context, queue string, patch dueq.Setti
 	return s.any().SetSettings(ctx, queue, patch)
 }
 
-// compare runs the model on a store and on one in memory with its clock.
-func compare(t *testing.T, store storetest.Fixture) {
+// oracleOf is a store in memory that shares the clock of another.
+func oracleOf(store storetest.Fixture) storetest.Fixture {
 	oracle := memstore.New(memstore.Options{Now: store.Now})
-	storetest.Model(t, store, storetest.Fixture{
+	return storetest.Fixture{
 		Store:   oracle,
 		Now:     store.Now,
-		Advance: func(time.Duration) {}, // they share the clock
+		Advance: func(time.Duration) {}, // the other does
 		Add:     oracle.Add,
 		Remove:  oracle.Remove,
 		Dump:    func(queue string) storetest.Snapshot { return storetest.Snapshot(oracle.Contents(queue)) },
-	})
+	}
 }
 
 // openFixture opens a store whose clock stands still.

@@ -33,12 +33,16 @@ func Model(t *testing.T, got, oracle Fixture) {
 	rapid.Check(t, lockstep(t, got, oracle, ran))
 }
 
-// FuzzModel is Model with its operations chosen by the fuzzer.
-func FuzzModel(f *testing.F, got, oracle Fixture) {
+// FuzzModel is one check of Model with the operations that the fuzzer chooses,
+// on stores that open makes for it.
+func FuzzModel(f *testing.F, open func(t *testing.T) (got, oracle Fixture)) {
 	for seed := range uint64(4) {
-		f.Add(randomBytes(seed, 16<<10)) // what a check draws; it ends early where there is less
+		f.Add(randomBytes(seed, 16<<10)) // a check draws that much; where there is less it is skipped
 	}
-	f.Fuzz(rapid.MakeFuzz(lockstep(f, got, oracle, counts{})))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, oracle := open(t)
+		rapid.MakeFuzz(lockstep(t, got, oracle, counts{}))(t, data)
+	})
 }
 
 func randomBytes(seed uint64, n int) []byte {
@@ -50,7 +54,7 @@ func randomBytes(seed uint64, n int) []byte {
 }
 
 // lockstep is one check, which adds to ran what it ran.
-func lockstep(t testing.TB, got, oracle Fixture, ran counts) func(*rapid.T) {
+func lockstep(t *testing.T, got, oracle Fixture, ran counts) func(*rapid.T) {
 	t.Helper()
 	if !got.Now().Equal(oracle.Now()) {
 		t.Fatalf("the clocks differ: %v and %v", got.Now(), oracle.Now())

@@ -2,12 +2,16 @@ package bulk
 
 import (
 	"encoding/csv"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"reflect"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dueq/dueq"
 )
@@ -168,6 +172,28 @@ func check(t *testing.T, text string, opts Options, want []string, wantErr strin
 	}
 }
 
+// Not beside other tests, whose memory would count.
+func TestARecordThatNeverEndsTakesNoMoreMemory(t *testing.T) {
+	for name, file := range map[string]struct {
+		format Format
+		front  string
+		rest   repeated
+	}{
+		"CSV": {CSV, "id,delay,body\na,1s,\"", "x,\n"}, "NDJSON": {NDJSON, `{"id":"`, "x"},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		r := NewReader(io.MultiReader(strings.NewReader(file.front), io.LimitReader(file.rest, 64<<20)), Options{Format: file.format})
+		if rec, err := r.Next(); err != nil || rec.Err == nil {
+			t.Errorf("%s: got %+v, %v", name, rec, err)
+		}
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; used > 16<<20 {
+			t.Errorf("%s: allocated %d MiB for a record of 64 MiB, of which 1 is allowed", name, used>>20)
+		}
+	}
+}
+
 func TestReader(t *testing.T) {
 	t.Parallel()
 	t.Run("reports a last line that is too long", func(t *testing.T) {
@@ -202,6 +228,16 @@ func TestReader(t *testing.T) {
 	})
 }
 
+// repeated is a file that says the same for ever.
+type repeated string
+
+func (r repeated) Read(p []byte) (n int, err error) {
+	for n < len(p) {
+		n += copy(p[n:], r)
+	}
+	return n, nil
+}
+
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
@@ -230,6 +266,7 @@ func FuzzCSV(f *testing.F) {
 			t.Fatalf("%q: %v", text, err)
 		}
 		checkRecords(t, text, all, 1)
+		checkAgain(t, text, all, CSV, writeCSV)
 		if strings.Contains(text, "\r") {
 			return // of which encoding/csv keeps less
 		}
@@ -261,6 +298,7 @@ func FuzzNDJSON(f *testing.F) {
 			t.Fatalf("%q: %v", text, err)
 		}
 		checkRecords(t, text, all, 1)
+		checkAgain(t, text, all, NDJSON, writeNDJSON)
 		n := 0
 		for line := range strings.SplitSeq(text, "\n") {
 			if len(strings.TrimSpace(line)) > 0 && len(line) < RecordMax {
@@ -291,4 +329,56 @@ func checkRecords(t *testing.T, text string, all []Record, header int) {
 			t.Errorf("%q: %+v: %v", text, rec, err)
 		}
 	}
+}
+
+// checkAgain writes the good records of a file and checks that they are read
+// the same.
+func checkAgain(t *testing.T, text string, all []Record, format Format, write func([]Record) string) {
+	t.Helper()
+	all = slices.DeleteFunc(slices.Clone(all), func(rec Record) bool { return rec.Err != nil })
+	written := write(all)
+	again, err := readAll(t, written, Options{Format: format})
+	if err != nil || len(again) != len(all) {
+		t.Fatalf("%q: %d good records are written %q, which reads as %+v, %v", text, len(all), written, again, err)
+	}
+	for i, rec := range all {
+		got := again[i]
+		if got.Err != nil || got.Task.Member() != rec.Task.Member() || string(got.Task.Body) != string(rec.Task.Body) || got.When != rec.When {
+			t.Errorf("%q: %+v is written %q, which reads as %+v", text, rec, written, got)
+		}
+	}
+}
+
+func writeCSV(all []Record) string {
+	var b strings.Builder
+	w := csv.NewWriter(&b)
+	_ = w.Write([]string{"body", "delay", "id"})
+	for _, rec := range all {
+		_ = w.Write([]string{string(rec.Task.Body), dueq.FormatDuration(rec.When.Delay()), rec.Task.ID})
+	}
+	w.Flush()
+	return b.String()
+}
+
+func writeNDJSON(all []Record) string {
+	var b strings.Builder
+	for _, rec := range all {
+		item := map[string]any{"id": rec.Task.ID, "if_exists": rec.IfExists.String(), "body_base64": rec.Task.Body}
+		if rec.Task.Kind != "" {
+			item["kind"] = rec.Task.Kind
+		}
+		if rec.Task.Priority != 0 {
+			item["priority"] = rec.Task.Priority.Level()
+		}
+		if rec.Task.Body == nil {
+			delete(item, "body_base64")
+		}
+		if due, ok := rec.When.Absolute(); ok {
+			item["due_at"] = time.UnixMilli(due).UTC()
+		} else {
+			item["delay_ms"] = rec.When.Delay().Milliseconds()
+		}
+		_ = json.NewEncoder(&b).Encode(item)
+	}
+	return b.String()
 }
