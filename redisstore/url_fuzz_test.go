@@ -77,13 +77,15 @@ func FuzzURLParts(f *testing.F) {
 			want = append(want, named[i])
 		}
 		u.Host = strings.Join(named, ",")
-		options, gotPrefix, err := redisstore.ParseURL(u.String())
+		login, rest, _ := strings.Cut(u.String(), "@")
+		raw := login + "@" + strings.ReplaceAll(rest, "@", "%40")
+		options, gotPrefix, err := redisstore.ParseURL(raw)
 		if err != nil {
-			t.Fatalf("%q: %v", u.String(), err)
+			t.Fatalf("%q: %v", raw, err)
 		}
 		if options.Username != user || options.Password != password || options.DB != int(db) || gotPrefix != prefix ||
 			options.MasterName != master || !slices.Equal(options.Addrs, want) || options.IsClusterMode != (name == "redis+cluster") {
-			t.Errorf("%q is read as user %q, password %q, database %d, prefix %q, master %q, hosts %q", u.String(),
+			t.Errorf("%q is read as user %q, password %q, database %d, prefix %q, master %q, hosts %q", raw,
 				options.Username, options.Password, options.DB, gotPrefix, options.MasterName, options.Addrs)
 		}
 	})
