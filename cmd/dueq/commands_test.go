@@ -331,7 +331,7 @@ func TestSettings(t *testing.T) {
 			}
 		})
 		t.Run("sets several at once and takes the default again", func(t *testing.T) {
-			c.run(t, "", "settings", "b", "set", "retries=7", "timeout=1m30s", "retry_jitter=29%", "max_late=2h").must(t, 0).has(t, "timeout       1m30s")
+			c.run(t, "", "settings", "b", "set", "retries=7", "timeout=1m30s", "retry_jitter=29%", "max_late=2h").must(t, 0).has(t, "timeout        1m30s")
 			view := c.run(t, "", "settings", "b", "-o", "json").must(t, 0).object(t)
 			set := view["settings"].(map[string]any)
 			if set["retries"] != 7.0 || set["timeout_ms"] != 90000.0 || set["retry_jitter_percent"] != 29.0 || set["max_late_ms"] != 7200000.0 {
