@@ -136,6 +136,8 @@ func TestNDJSON(t *testing.T) {
 		`{"id":"a","due_at":"0001-01-01T00:00:00Z"}`:                                                     `bad: due 1 ms is before 1973`,
 		`{"id":"a:b","delay_ms":1}`:                                                                      `bad: kind is needed when the id contains a colon`,
 		`[1]`:                                                                                            `bad: line is not a JSON object`,
+		long[:400]:                                                                                       `bad: line is not JSON`,
+		strings.Repeat("4", 400):                                                                         `bad: line is not a JSON object`,
 		`x`:                                                                                              `bad: line is not JSON: invalid character 'x'`,
 		`{"id":"a",`:                                                                                     `bad: line ends within the JSON object`,
 		`{"id":"a","delay_ms":1} {}`:                                                                     `bad: line has more after the object`,

@@ -73,6 +73,7 @@ func readItem(rec *Record, line []byte) error {
 		return &dueq.FieldError{Field: "line", Reason: "is not valid UTF-8"}
 	}
 	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.UseNumber() // however long it is
 	if first, err := dec.Token(); err != nil {
 		return notJSON(err)
 	} else if first != json.Delim('{') {
