@@ -98,7 +98,7 @@ func TestURL_refuses_what_it_cannot_honour(t *testing.T) {
 		"redis://a,b":                           "several hosts",
 		"rediss://a:1,b:2/3":                    "several hosts",
 		"redis://,":                             "empty host",
-		"redis://h?pool_size=%zz":               "not a valid URL",
+		"redis://h?pool_size=%zz":               "cannot be read",
 		"redis+cluster://a,,b":                  "empty host",
 		"redis+cluster://a,":                    "empty host",
 		"redis+cluster://,a":                    "empty host",
