@@ -74,21 +74,24 @@ func (t Task) Member() string {
 		}
 		return t.ID + ":" + t.Kind
 	}
-	var b strings.Builder
-	b.WriteString(t.ID)
+	return string(t.AppendMember(nil))
+}
+
+// AppendMember appends the Member to b and returns the longer b.
+func (t Task) AppendMember(b []byte) []byte {
+	b = append(b, t.ID...)
 	if t.Kind != "" {
-		b.WriteByte(':')
-		b.WriteString(t.Kind)
+		b = append(b, ':')
+		b = append(b, t.Kind...)
 	}
 	if t.Priority != 0 {
-		b.WriteString(":p")
-		b.WriteByte('0' + byte(t.Priority.Level()))
+		b = append(b, ':', 'p', '0'+byte(t.Priority.Level()))
 	}
 	if t.Trace != "" {
-		b.WriteByte('#')
-		b.WriteString(t.Trace)
+		b = append(b, '#')
+		b = append(b, t.Trace...)
 	}
-	return b.String()
+	return b
 }
 
 // Validate reports why the task cannot be written as a member of at most limit

@@ -14,9 +14,21 @@ import (
 	"github.com/dueq/dueq"
 )
 
-// onceToken marks tasks that were claimed at most once: they have no delivery
-// number.
-const onceToken dueq.Token = -1
+// A token is the entry in the active set with which the lease began: its end in
+// seconds × deliveries + the number of the delivery. onceToken marks tasks that
+// were claimed at most once.
+const (
+	deliveries            = 1_000_000
+	onceToken  dueq.Token = -1
+)
+
+// numberOf is what stays of a token when the lease is extended.
+func numberOf(t dueq.Token) int64 {
+	if t == onceToken {
+		return int64(t)
+	}
+	return int64(t) % deliveries
+}
 
 // Claim implements dueq.Store.
 func (s *Store) Claim(ctx context.Context, req dueq.ClaimRequest) (dueq.Claim, error) {
@@ -100,26 +112,32 @@ func (s *Store) ping(ctx context.Context, k *keys) error {
 
 // readClaim reads the answer of claim.lua after the clock.
 func readClaim(queue string, clock int64, reply []any) (dueq.Claim, error) {
-	number, ends, more := reply[0].(int64), reply[1].(int64), reply[2].(int64)
-	claim := dueq.Claim{Now: time.UnixMicro(clock), Wait: -1, Paused: reply[3].(int64) == 1}
+	leases, more := reply[0].(int64), reply[1].(int64)
+	claim := dueq.Claim{Now: time.UnixMicro(clock), Wait: -1, Paused: reply[2].(int64) == 1}
 	if more >= 0 {
 		us := min(max(more*1000-clock, 0), math.MaxInt64/int64(time.Microsecond))
 		claim.Wait = time.Duration(us) * time.Microsecond
 	}
-	entries := reply[4].([]any)
-	if ends > 0 && len(entries) > 0 {
-		claim.LeaseEnds = time.Unix(ends, 0)
+	taken := reply[3].(string)
+	if taken == "" {
+		return claim, nil
 	}
-	tries, _ := reply[5].([]any)
-	bodies, _ := reply[6].([]any)
-	tasks := make([]dueq.Task, len(entries)/2)
+	if leases > 0 {
+		claim.LeaseEnds = time.Unix(leases/deliveries, 0)
+	}
+	tries, _ := reply[4].([]any)
+	bodies, _ := reply[5].([]any)
+	tasks := make([]dueq.Task, (strings.Count(taken, " ")+1)/2)
 	claim.Tasks = make([]*dueq.Task, len(tasks))
 	for i := range tasks {
-		t, err := readTask(entries[2*i].(string), entries[2*i+1].(string), clock)
-		if err != nil {
+		var member, score string
+		member, taken, _ = strings.Cut(taken, " ")
+		score, taken, _ = strings.Cut(taken, " ")
+		t := &tasks[i]
+		if err := readTask(t, member, score, clock); err != nil {
 			return claim, fmt.Errorf("claim %s: %w", queue, err)
 		}
-		t.Queue, t.Lease.Token = queue, dueq.Token(number)
+		t.Queue, t.Lease.Token = queue, dueq.Token(leases)
 		if tries != nil {
 			var failures int
 			failures, t.Round = readTries(tries[i])
@@ -128,26 +146,25 @@ func readClaim(queue string, clock int64, reply []any) (dueq.Claim, error) {
 		if bodies != nil {
 			t.Body = readBody(bodies[i])
 		}
-		tasks[i] = t
-		claim.Tasks[i] = &tasks[i]
+		claim.Tasks[i] = t
 	}
 	return claim, nil
 }
 
-func readTask(member, score string, clock int64) (dueq.Task, error) {
-	t, err := dueq.ParseMember(member)
-	if err != nil {
-		return t, err // the script let through what it should have set aside
+func readTask(t *dueq.Task, member, score string, clock int64) error {
+	var err error
+	if *t, err = dueq.ParseMember(member); err != nil {
+		return err // the script let through what it should have set aside
 	}
 	due, err := readDue(score)
 	if err != nil {
-		return t, err
+		return err
 	}
 	t.Due = time.UnixMilli(due)
 	t.Age = time.Duration(clock-due*1000) * time.Microsecond
 	t.Attempt = 1
 	t.Lease.Member = member
-	return t, nil
+	return nil
 }
 
 // readDue rounds a score up to whole ms; what no task can be due at becomes the

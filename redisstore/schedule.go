@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/dueq/dueq"
@@ -76,39 +77,77 @@ type batch struct {
 	in    *invocation
 	items []int
 	bytes int
+	plain bool // all replace, and have neither body nor priority
+	full  bool
 }
 
 // batches puts items into one batch a queue, in order, until a queue's call is
 // full; the items from there on are left for the next round trip.
 func (s *Store) batches(items []dueq.Item, order []int) (out []*batch, left []int) {
-	var last *batch
+	var b *batch
 	byQueue := map[string]*batch{}
-	full := map[string]bool{}
-	for _, i := range order {
+	for n, i := range order {
 		item := &items[i]
-		if last == nil || last.in.keys.queue != item.Queue {
-			if last = byQueue[item.Queue]; last == nil {
-				k := s.keysOf(item.Queue)
-				last = &batch{in: &invocation{script: scheduleScript, keys: k, where: always}}
-				last.in.args = append(make([]any, 0, 3+4*len(order)), "0", s.wakeChannel(), item.Queue)
-				byQueue[item.Queue] = last
-				out = append(out, last)
+		if b == nil || b.in.keys.queue != item.Queue {
+			if b = byQueue[item.Queue]; b == nil {
+				b = &batch{in: &invocation{script: scheduleScript, keys: s.keysOf(item.Queue), where: always}, plain: true}
+				b.items = make([]int, 0, min(perCall, len(order)-n))
+				byQueue[item.Queue] = b
+				out = append(out, b)
 			}
 		}
 		size := len(item.Task.Body)
-		if full[item.Queue] || len(last.items) == perCall || len(last.items) > 0 && last.bytes+size > dueq.MaxBytes {
-			full[item.Queue] = true
+		if b.full || len(b.items) == perCall || len(b.items) > 0 && b.bytes+size > dueq.MaxBytes {
+			b.full = true
 			left = append(left, i)
 			continue
 		}
-		last.bytes += size
-		last.items = append(last.items, i)
-		last.in.args = append(last.in.args, item.Task.Member(), whenArg(item.When), modeArg(item))
-		if item.Task.Body != nil {
-			last.in.args = append(last.in.args, item.Task.Body)
+		b.bytes += size
+		b.items = append(b.items, i)
+		b.plain = b.plain && item.IfExists == dueq.Replace && item.Task.Body == nil && item.Task.Priority == 0
+	}
+	for _, b := range out {
+		b.in.args = []any{"0", s.wakeChannel(), b.in.keys.queue, ""}
+		if b.plain {
+			b.encodePlain(items)
+		} else {
+			b.encode(items)
 		}
 	}
 	return out, left
+}
+
+// encodePlain writes when and member of each item. All texts share one string,
+// and the arguments point into it: that spares an allocation for each.
+func (b *batch) encodePlain(items []dueq.Item) {
+	buf := make([]byte, 0, 48*len(b.items))
+	ends := make([]int, 0, 2*len(b.items))
+	for _, i := range b.items {
+		buf = appendWhen(buf, items[i].When)
+		ends = append(ends, len(buf))
+		buf = items[i].Task.AppendMember(buf)
+		ends = append(ends, len(buf))
+	}
+	all, start := string(buf), 0
+	texts := make([]string, len(ends))
+	args := append(make([]any, 0, 4+len(ends)), b.in.args...)
+	args[3] = "r"
+	for i, end := range ends {
+		texts[i] = all[start:end]
+		args = append(args, &texts[i])
+		start = end
+	}
+	b.in.args = args
+}
+
+func (b *batch) encode(items []dueq.Item) {
+	for _, i := range b.items {
+		item := &items[i]
+		b.in.args = append(b.in.args, whenArg(item.When), item.Task.Member(), modeArg(item))
+		if item.Task.Body != nil {
+			b.in.args = append(b.in.args, item.Task.Body)
+		}
+	}
 }
 
 func modeArg(item *dueq.Item) string {
@@ -118,17 +157,21 @@ func modeArg(item *dueq.Item) string {
 	return "rkel"[item.IfExists : item.IfExists+1]
 }
 
-// whenArg is +us for a delay, ms for an instant.
-func whenArg(w dueq.When) string {
+func whenArg(w dueq.When) string { return string(appendWhen(nil, w)) }
+
+func delayArg(d time.Duration) string { return string(appendWhen(nil, dueq.In(d))) }
+
+// appendWhen appends +us for a delay, ms for an instant.
+func appendWhen(b []byte, w dueq.When) []byte {
 	if due, ok := w.Absolute(); ok {
-		return itoa(due)
+		return strconv.AppendInt(b, due, 10)
 	}
-	return delayArg(w.Delay())
+	return strconv.AppendInt(append(b, '+'), delayMicro(w.Delay()), 10)
 }
 
-// delayArg rounds up to microseconds, and above 2^53 of them to what a Lua
+// delayMicro rounds up to microseconds, and above 2^53 of them to what a Lua
 // number can hold.
-func delayArg(d time.Duration) string {
+func delayMicro(d time.Duration) int64 {
 	us := int64(d / time.Microsecond)
 	if d%time.Microsecond != 0 && us < math.MaxInt64 {
 		us++
@@ -136,7 +179,17 @@ func delayArg(d time.Duration) string {
 	if us > 1<<53 {
 		us += us & 1
 	}
-	return "+" + itoa(us)
+	return us
+}
+
+// dueOf is when an item is due that was scheduled at a time of the server's
+// clock, as the scripts count.
+func dueOf(w dueq.When, clockMicro int64) int64 {
+	if due, ok := w.Absolute(); ok {
+		return due
+	}
+	us := delayMicro(w.Delay())
+	return clockMicro/1000 + us/1000 + (clockMicro%1000+us%1000+999)/1000
 }
 
 // scheduleBatches makes one round trip. It returns the first error and notes
@@ -163,7 +216,7 @@ func (s *Store) scheduleBatches(ctx context.Context, items []dueq.Item, rounds [
 			}
 			switch {
 			case err == nil:
-				scheduled(b, items, reply[3:], outcomes)
+				scheduled(b, items, reply, outcomes)
 			case errors.Is(err, errLate) && try == 0 && ctx.Err() == nil:
 				late = append(late, b)
 			default:
@@ -176,24 +229,33 @@ func (s *Store) scheduleBatches(ctx context.Context, items []dueq.Item, rounds [
 	return failure
 }
 
-// scheduled reads the codes of schedule.lua.
+// scheduled reads the answer of schedule.lua.
 func scheduled(b *batch, items []dueq.Item, reply []any, outcomes []dueq.Outcome) {
-	answered := len(reply) / 2
-	for n, i := range b.items[:answered] {
-		code, due := reply[2*n].(int64), reply[2*n+1].(int64)
-		switch code {
-		case 1, 2, 3, 4:
-			status := [...]dueq.Status{dueq.StatusScheduled, dueq.StatusReplaced, dueq.StatusKept, dueq.StatusRunning}[code-1]
-			outcomes[i] = dueq.Outcome{Status: status, Due: time.UnixMilli(due)}
-		case 5:
+	clock, codes, numbers := reply[1].(int64), reply[3].(string), reply[4:]
+	number := func() int64 {
+		n := numbers[0].(int64)
+		numbers = numbers[1:]
+		return n
+	}
+	for n, i := range b.items[:len(codes)] {
+		switch when := items[i].When; codes[n] {
+		case '1':
+			outcomes[i] = dueq.Outcome{Status: dueq.StatusScheduled, Due: time.UnixMilli(dueOf(when, clock))}
+		case '2':
+			outcomes[i] = dueq.Outcome{Status: dueq.StatusReplaced, Due: time.UnixMilli(dueOf(when, clock))}
+		case '3':
+			outcomes[i] = dueq.Outcome{Status: dueq.StatusKept, Due: time.UnixMilli(number())}
+		case '4':
+			outcomes[i] = dueq.Outcome{Status: dueq.StatusRunning, Due: time.UnixMilli(dueOf(when, clock))}
+		case '5':
 			outcomes[i] = refused(&dueq.FieldError{Field: "priority", Reason: "is given, but the queue's setting priority is off"})
-		case 6:
-			outcomes[i] = refused(fmt.Errorf("body is %d bytes, body_max of the queue is %d: %w", len(items[i].Task.Body), due, dueq.ErrTooLarge))
+		case '6':
+			outcomes[i] = refused(fmt.Errorf("body is %d bytes, body_max of the queue is %d: %w", len(items[i].Task.Body), number(), dueq.ErrTooLarge))
 		default:
-			outcomes[i] = refused(beyond(items[i].When))
+			outcomes[i] = refused(beyond(when))
 		}
 	}
-	b.items = b.items[answered:]
+	b.items = b.items[len(codes):]
 }
 
 // beyond is the error for a due time that only the server's clock could tell

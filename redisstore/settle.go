@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/dueq/dueq"
@@ -26,26 +27,33 @@ func (s *Store) Settle(ctx context.Context, queue string, results []dueq.Result)
 	defer cancel()
 	s.meet(ctx, k)
 	for len(good) > 0 {
-		in := &invocation{script: settleScript, keys: k, where: once}
+		in := &invocation{script: settleScript, keys: k, where: once, args: s.settleArgs(queue, results, good)}
 		s.setReplicas(in)
-		in.args = append([]any{s.wakeChannel(), queue}, settleArgs(results, good)...)
 		reply, err := s.invoke(ctx, "settle", in)
 		if err != nil {
 			return outcomes, err
 		}
-		n := len(reply)/2 - 1
-		for i, at := range good[:n] {
-			outcomes[at] = settled(reply[2+2*i].(int64), reply[3+2*i].(int64))
-		}
-		good = good[n:]
+		good = settled(good, reply, outcomes)
 	}
 	return outcomes, nil
 }
 
-// settled reads the codes of settle.lua.
-func settled(code, due int64) dueq.Outcome {
-	return inForce([...]dueq.Status{dueq.StatusLeaseLost, dueq.StatusDone, dueq.StatusSuperseded}[code], due)
+// settled reads the answer of settle.lua: a letter each, small where a due time
+// follows. It returns those that are left.
+func settled(order []int, reply []any, outcomes []dueq.Outcome) (left []int) {
+	codes, dues := reply[2].(string), reply[3:]
+	for i := range len(codes) {
+		due := int64(-1)
+		if codes[i] >= 'a' {
+			due, dues = dues[0].(int64), dues[1:]
+		}
+		outcomes[order[i]] = inForce(settledStatus[codes[i]&^0x20-'A'], due)
+	}
+	return order[len(codes):]
 }
+
+// settledStatus are what the letters A, B and C mean.
+var settledStatus = [...]dueq.Status{dueq.StatusLeaseLost, dueq.StatusDone, dueq.StatusSuperseded}
 
 // inForce is an outcome with its due time in ms, -1 for none.
 func inForce(status dueq.Status, due int64) dueq.Outcome {
@@ -57,17 +65,43 @@ func inForce(status dueq.Status, due int64) dueq.Outcome {
 }
 
 // settleArgs writes the results of one call, at least one.
-func settleArgs(results []dueq.Result, order []int) []any {
-	args := make([]any, 0, 2*len(order))
+func (s *Store) settleArgs(queue string, results []dueq.Result, order []int) []any {
+	order = order[:min(len(order), perCall)]
+	if !slices.ContainsFunc(order, func(i int) bool { return !plainAck(&results[i]) }) {
+		return s.ackArgs(queue, results, order)
+	}
+	args := append(make([]any, 0, 3+2*len(order)), s.wakeChannel(), queue, "")
 	size := 0
 	for n, i := range order {
 		if carriesBody(&results[i]) {
 			size += len(results[i].Task.Body)
 		}
-		if n > 0 && size > dueq.MaxBytes || n == perCall {
+		if n > 0 && size > dueq.MaxBytes {
 			break
 		}
 		args = appendResult(args, &results[i])
+	}
+	return args
+}
+
+func plainAck(r *dueq.Result) bool {
+	return r.Verdict == dueq.VerdictAck && r.Task.Lease.Token != onceToken
+}
+
+// ackArgs writes acks, by claims: those of one claim share a token.
+func (s *Store) ackArgs(queue string, results []dueq.Result, order []int) []any {
+	args := append(make([]any, 0, 5+len(order)), s.wakeChannel(), queue, "k")
+	for len(order) > 0 {
+		token := results[order[0]].Task.Lease.Token
+		n := 1
+		for n < len(order) && results[order[n]].Task.Lease.Token == token {
+			n++
+		}
+		args = append(args, int64(token), n)
+		for _, i := range order[:n] {
+			args = append(args, &results[i].Task.Lease.Member)
+		}
+		order = order[n:]
 	}
 	return args
 }
@@ -91,7 +125,7 @@ func appendResult(args []any, r *dueq.Result) []any {
 	if once {
 		letters = "KRALD"
 	}
-	args = append(args, r.Task.Lease.Member, letters[r.Verdict:r.Verdict+1]+itoa(int64(r.Task.Lease.Token)))
+	args = append(args, r.Task.Lease.Member, letters[r.Verdict:r.Verdict+1]+itoa(numberOf(r.Task.Lease.Token)))
 	switch r.Verdict {
 	case dueq.VerdictRetry:
 		return append(args, retryArg(r.Delay), dueq.CutError(r.Err))
@@ -142,7 +176,7 @@ func (s *Store) Extend(ctx context.Context, queue string, leases []dueq.Lease, d
 	defer cancel()
 	args := append(make([]any, 0, 2+2*len(leases)), micros(d))
 	for _, l := range leases {
-		args = append(args, l.Member, int64(l.Token))
+		args = append(args, l.Member, numberOf(l.Token))
 	}
 	reply, err := s.timed(ctx, "extend", &invocation{script: extendScript, keys: s.keysOf(queue)}, args...)
 	if err != nil {

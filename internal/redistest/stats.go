@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // limits are the memory settings of a server.
@@ -108,4 +109,19 @@ func (s *Server) info(section string) (map[string]string, error) {
 		}
 	}
 	return info, err
+}
+
+// CPU returns how much processor time the server has used since it started.
+func (s *Server) CPU(t testing.TB) time.Duration {
+	t.Helper()
+	info := s.mustInfo(t, "cpu")
+	var sum float64
+	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
+		seconds, err := strconv.ParseFloat(info[name], 64)
+		if err != nil {
+			t.Fatalf("redistest: %s of %s: %v", name, s.Addr(), err)
+		}
+		sum += seconds
+	}
+	return time.Duration(sum * float64(time.Second))
 }

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- claim.lua: do all that time made due in one queue, and lease due tasks.
 -- ARGV  1 deadline ms (0 none)  2 channel  3 queue  4 max  5 lease us (0: setting)
--- Returns 0, clock, then: delivery number, or -1 if at most once;
---   end of lease s; when there is more, ms (-1 never); 1 if paused;
---   member and due of each task; their tries, or false; their bodies, or false
+-- Returns 0, clock, then: the leases, or -1 if at most once; when there is more,
+--   ms (-1 never); 1 if paused; members and dues with a space after each but the
+--   last; their tries, or false; their bodies, or false
 -- Returns 2, clock, lease_max ms if the lease is not 1 s to lease_max
 
 if late(ARGV[1]) then return {LATE, clock} end
@@ -128,9 +128,7 @@ if not paused then
   end
 end
 
-local function why_refused(member, text)
-  local reason = malformed(member)
-  if reason then return reason end
+local function why_untimely(text)
   local due = ceil(tonumber(text))
   if due < MIN_DUE or due > MAX_DUE then
     return 'score ' .. text .. ' is no time in ms from 1973 to 9999'
@@ -142,9 +140,12 @@ end
 
 -- Sort out what is not taken. taken: member, due, …
 local taken, members, reasons, filtered = found, {}, nil, false
+-- The head of K is the earliest: if that is neither bad nor too late, none is.
+local timely = ranked * 2 == #found and (ranked == 0 or not why_untimely(found[2]))
 for i = 1, #found, 2 do
-  members[#members + 1] = found[i]
-  local reason = why_refused(found[i], found[i + 1])
+  local member = found[i]
+  members[(i + 1) / 2] = member
+  local reason = (#member > 512 or not member:find(USUAL)) and malformed(member) or not timely and why_untimely(found[i + 1])
   if reason then
     reasons = reasons or {}
     reasons[found[i]] = reason
@@ -188,14 +189,15 @@ if processed < #members then
 end
 
 -- Lease what is free. ZADD NX tells in its count whether anybody was active.
-local score_of_lease, adds
+local score_of_lease, lease_text, adds
 if #members > 0 and not once then
   number = (number + 1) % 1000000
   score_of_lease = ceil((clock + lease) / 1000000) * 1000000 + number
+  lease_text = string.format('%.0f', score_of_lease)
   adds = {}
   for i, member in ipairs(members) do
     if not filtered or not (reasons and reasons[member] or active[member]) then
-      adds[#adds + 1], adds[#adds + 2] = score_of_lease, member
+      adds[#adds + 1], adds[#adds + 2] = lease_text, member
     end
   end
   if #adds > 0 and spread('ZADD', ACTIVE, adds, 'NX') < #adds / 2 then
@@ -272,5 +274,4 @@ if first then
   if more < 0 or ends < more then more = ends end
 end
 if returned then hint(channel, queue, before, due) end
-return {0, clock, once and -1 or number, score_of_lease and floor(score_of_lease / 1000000) or 0,
-  more, paused and 1 or 0, taken, tries, bodies}
+return {0, clock, once and -1 or score_of_lease or 0, more, paused and 1 or 0, table.concat(taken, ' '), tries, bodies}

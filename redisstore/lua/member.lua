@@ -26,9 +26,12 @@ local function bad_text(member)
   end
 end
 
+-- What most members look like.
+local USUAL = '^[A-Za-z0-9_%-]+:[A-Za-z_][A-Za-z_][A-Za-z0-9_%-]*$'
+
 -- Why a member names no task, or nil.
 local function malformed(member)
-  if #member <= 512 and member:find('^[A-Za-z0-9_%-]+:[A-Za-z_][A-Za-z_][A-Za-z0-9_%-]*$') then return end
+  if #member <= 512 and member:find(USUAL) then return end
   if #member > 512 then return 'member is over 512 bytes' end
   local name, trace = member:match('^([^#]*)(.*)$')
   if trace:find('^#$') or trace:find('#', 2, true) then return 'trace is empty or has a #' end

@@ -1,32 +1,97 @@
 #!lua
 -- schedule.lua: put tasks into one queue, in order.
--- ARGV  1 deadline ms (0 none)  2 channel  3 queue, then per task: member,
---   when (+us or ms), if exists (r k e l, upper case when a body follows), body
--- Returns 0, clock, replicas to wait for, then per task a code and its due time
--- in force, for the first tasks if they are too many for one call:
---   1 scheduled  2 replaced  3 kept  4 running  5 no priorities here
---   6 body too large (due is the limit)  7 due out of bounds
+-- ARGV  1 deadline ms (0 none)  2 channel  3 queue
+--   4 r if all replace and have neither body nor priority; then per task: when
+--       (+us or ms), member
+--     otherwise per task: when, member, if exists (r k e l, upper case when a
+--       body follows), body
+-- Returns 0, clock, replicas to wait for, a code per task, for the first tasks
+-- if they are too many for one call; then for each 3 and 6 a number:
+--   1 scheduled  2 replaced  3 kept, due in force  4 running  5 no priorities
+--   here  6 body too large, the limit  7 due out of bounds
 
 if late(ARGV[1]) then return {LATE, clock} end
 
-local members, whens, modes, bodies = {}, {}, {}, {}
-local with_body = false
-local i, n = 4, 0
-while i <= #ARGV and n < bounded(500, 50) do
-  n = n + 1
-  members[n], whens[n], modes[n], bodies[n] = ARGV[i], ARGV[i + 1], ARGV[i + 2], false
-  i = i + 3
-  if modes[n]:byte() < 97 then
-    bodies[n], modes[n], with_body = ARGV[i], modes[n]:lower(), true
-    i = i + 1
-  end
-end
-
-local body_max = with_body and number_or(call('HGET', SETTINGS, 'body_max'), 65536)
 local body_count, tries_count, error_count = side_data()
 local nexts, deads, actives = call('ZCARD', NEXT), call('ZCARD', DEAD), call('ZCARD', ACTIVE)
 local before = head()
 call('HEXISTS', STATS, 'scheduled')
+
+local function finish(applied, earliest, reply)
+  call('HINCRBY', STATS, 'scheduled', applied)
+  hint(ARGV[2], ARGV[3], before, earliest)
+  return reply
+end
+
+-- The usual case: tasks that replace, without bodies and priorities. It returns
+-- nil, and has written nothing, if a due time is out of bounds.
+local function replace_all()
+  local members, adds, earliest, n = {}, {}, MAX_DUE, 0
+  for i = 5, math.min(#ARGV, 1004), 2 do
+    local text, due = ARGV[i], due_of(ARGV[i])
+    if due < MIN_DUE or due > MAX_DUE then return nil end
+    if due < earliest then earliest = due end
+    if text:byte() == 43 then text = string.format('%d', due) end
+    adds[2 * n + 1], adds[2 * n + 2] = text, ARGV[i + 1]
+    n = n + 1
+    members[n] = ARGV[i + 1]
+  end
+  local waiting = call('ZMSCORE', SCHEDULED, unpack(members))
+  local later = nexts > 0 and call('ZMSCORE', NEXT, unpack(members))
+  local running = actives > 0 and call('ZMSCORE', ACTIVE, unpack(members))
+
+  local added = call('ZADD', SCHEDULED, unpack(adds))
+  if body_count > 0 then call('HDEL', BODY, unpack(members)) end
+  if nexts > 0 then call('ZREM', NEXT, unpack(members)) end
+  if deads > 0 then call('ZREM', DEAD, unpack(members)) end
+
+  local codes, idle = {}, {}
+  for j, member in ipairs(members) do
+    codes[j] = 1
+    if waiting[j] then added = added + 1 end
+    if waiting[j] or later and later[j] then codes[j] = 2 end
+    if running and running[j] then
+      codes[j] = 4
+      if tries_count > 0 and call('HGET', TRIES, member) == '-' then call('HDEL', TRIES, member) end
+    else
+      idle[#idle + 1] = member
+    end
+  end
+  if tries_count + error_count > 0 and #idle > 0 then
+    call('HDEL', TRIES, unpack(idle))
+    call('HDEL', ERROR, unpack(idle))
+  end
+  if added < n then -- some are there twice: the later ones replace
+    local seen = {}
+    for j, member in ipairs(members) do
+      if seen[member] and codes[j] == 1 then codes[j] = 2 end
+      seen[member] = true
+    end
+  end
+  return finish(n, earliest, {0, clock, replicas, table.concat(codes)})
+end
+
+local plain = ARGV[4] == 'r'
+if plain and not priority then
+  local reply = replace_all()
+  if reply then return reply end
+end
+
+local members, whens, modes, bodies = {}, {}, {}, {}
+local with_body = false
+local i, n = 5, 0
+while i <= #ARGV and n < bounded(500, 50) do
+  n = n + 1
+  whens[n], members[n], bodies[n] = ARGV[i], ARGV[i + 1], false
+  modes[n], i = 'r', i + 2
+  if not plain then
+    modes[n], i = ARGV[i]:lower(), i + 1
+    if modes[n] ~= ARGV[i - 1] then
+      bodies[n], with_body, i = ARGV[i], true, i + 1
+    end
+  end
+end
+local body_max = with_body and number_or(call('HGET', SETTINGS, 'body_max'), 65536)
 
 -- What is known of each task, by member; changes as the items are applied.
 -- due: in K or next, as = its spelling; active; body: what to write.
@@ -67,7 +132,7 @@ local function keeps(task, mode, due)
   return mode == 'k' or (mode == 'e' and due >= task.due) or (mode == 'l' and due <= task.due)
 end
 
-local reply = {0, clock, replicas}
+local codes, numbers = {}, {}
 local applied, order = 0, {}
 for j = 1, n do
   local task = tasks[members[j]]
@@ -80,8 +145,10 @@ for j = 1, n do
     task.due, task.as, task.body, task.write = due, members[j], bodies[j], true
     applied = applied + 1
   end
-  reply[#reply + 1], reply[#reply + 2] = code, in_force
+  codes[j] = code
+  if code == 3 or code == 6 then numbers[#numbers + 1] = in_force end
 end
+local reply = {0, clock, replicas, table.concat(codes), unpack(numbers)}
 if applied == 0 then return reply end
 
 -- Write: bodies first, then the schedule, then what it replaces.
@@ -122,6 +189,4 @@ for _, task in ipairs(order) do
     if task.active and call('HGET', TRIES, task.active) == '-' then call('HDEL', TRIES, task.active) end
   end
 end
-call('HINCRBY', STATS, 'scheduled', applied)
-hint(ARGV[2], ARGV[3], before, earliest)
-return reply
+return finish(applied, earliest, reply)

@@ -1,18 +1,21 @@
 #!lua flags=allow-oom
 -- settle.lua: end one delivery of each task, if the caller still holds it.
--- ARGV  1 channel  2 queue, then per task: member, verdict and number ('k7';
---   upper case when it was claimed at most once), and by verdict
+-- ARGV  1 channel  2 queue
+--   3 k if all are acks of leased tasks; then by claim: the lease, how many
+--       tasks, their members
+--     otherwise per task: member, verdict and number ('k7'; upper case when it
+--       was claimed at most once), and by verdict
 --     k ack      –
 --     r retry    delay (+us, or p by policy), error
 --     a again    delay (+us); at most once: rounds, 1 if a body follows, body
 --     l release  when (+us, or due ms); at most once: as again
 --     d dead     error
--- Returns 0, clock, then per task a code and its due time in force or -1, for
--- the first tasks if they are too many for one call:
---   0 lease lost  1 done  2 superseded
+-- Returns 0, clock, a letter per task, for the first tasks if they are too many
+-- for one call, then the due time in force for each letter that is small:
+--   A lease lost  B done  C superseded
 
-local reply, totals = {0, clock}, {}
-local before, earliest = head(), nil
+local before, earliest, totals = head(), nil, {}
+local codes, dues = {}, {}
 local body_count, tries_count, error_count = side_data()
 local nexts = call('ZCARD', NEXT)
 call('ZCARD', DEAD) -- fails here if it is no zset
@@ -121,51 +124,68 @@ local function settle(task)
   return 1
 end
 
--- The usual case: plain acks of tasks that have nothing beside them.
-local function all_acks()
-  if priority or body_count + tries_count + error_count + nexts > 0 then return false end
-  for i = 4, #ARGV, 2 do
-    if ARGV[i]:byte() ~= 107 then return false end
-  end
-  return true
+-- Notes what became of a task: 0 lease lost, 1 done, 2 superseded.
+local function note(code, member)
+  local due = code > 0 and due_in_force(member) or -1
+  codes[#codes + 1] = string.char(code + (due < 0 and 65 or 97))
+  if due >= 0 then dues[#dues + 1] = due end
 end
 
-local function ack_all()
-  local members, place = {}, {}
-  for i = 3, #ARGV, 2 do
-    local member = ARGV[i]
-    reply[#reply + 1], reply[#reply + 2] = 0, -1
-    if not place[member] then members[#members + 1] = member end
-    place[member] = place[member] or {}
-    table.insert(place[member], #reply - 1)
-  end
-  local gone = {}
+-- Which tasks are active with the lease that a claim gave them, and how many:
+-- all of them, if less than eight times as many as are asked for.
+local function holders(lease, members)
+  local limit, held = 8 * #members, {}
+  local all = call('ZRANGE', ACTIVE, lease, lease, 'BYSCORE', 'LIMIT', 0, limit)
+  for _, member in ipairs(all) do held[member] = true end
+  return held, #all < limit and #all or limit + 1
+end
+
+-- Acknowledges tasks of one claim. Those that have anything beside them take
+-- the long way.
+local function ack(lease, members)
+  local number, gone = fmod(tonumber(lease), 1000000), {}
+  local held, others = holders(lease, members)
   local again = call('ZMSCORE', SCHEDULED, unpack(members))
-  for i, lease in ipairs(call('ZMSCORE', ACTIVE, unpack(members))) do
-    for _, at in ipairs(lease and place[members[i]] or {}) do
-      if fmod(tonumber(lease), 1000000) == tonumber(ARGV[at + 1]:sub(2)) then
-        reply[at] = again[i] and 2 or 1
-        reply[at + 1] = again[i] and shown(tonumber(again[i])) or -1
-        gone[#gone + 1] = members[i]
-        count(again[i] and 'superseded' or 'acked')
-        break
-      end
+  local waiting = nexts > 0 and call('ZMSCORE', NEXT, unpack(members))
+  local tries = tries_count > 0 and call('HMGET', TRIES, unpack(members))
+  for i, member in ipairs(members) do
+    local plain = not (priority or again[i] or waiting and waiting[i] or tries and tries[i])
+    if plain and held[member] then
+      held[member], others = false, others - 1
+      gone[#gone + 1] = member
+      codes[#codes + 1] = 'B'
+    elseif held[member] == false then -- it is there twice
+      note(0, member)
+    else
+      note(settle({member = member, verdict = 'k', number = number}), member)
     end
   end
-  if #gone > 0 then spread('ZREM', ACTIVE, gone) end
+  if #gone == 0 then return end
+  totals.acked = (totals.acked or 0) + #gone
+  if others == 0 then
+    call('ZREMRANGEBYSCORE', ACTIVE, lease, lease)
+  else
+    call('ZREM', ACTIVE, unpack(gone))
+  end
+  if body_count > 0 then call('HDEL', BODY, unpack(gone)) end
+  if error_count > 0 then call('HDEL', ERROR, unpack(gone)) end
 end
 
-if all_acks() then
-  ack_all()
+if ARGV[3] == 'k' then
+  local i, most = 4, bounded(tries_count + nexts > 0 and 200 or 500, 50)
+  while i <= #ARGV and #codes < most do
+    local n = tonumber(ARGV[i + 1])
+    ack(ARGV[i], {unpack(ARGV, i + 2, i + 1 + math.min(n, most - #codes))})
+    i = i + 2 + n
+  end
 else
-  local i = 3
-  while i <= #ARGV and #reply < 2 + 2 * bounded(200, 50) do
+  local i = 4
+  while i <= #ARGV and #codes < bounded(200, 50) do
     local task
     task, i = read(i)
-    local code = settle(task)
-    reply[#reply + 1], reply[#reply + 2] = code, code > 0 and due_in_force(task.member) or -1
+    note(settle(task), task.member)
   end
 end
 for total, n in pairs(totals) do call('HINCRBY', STATS, total, n) end
 hint(ARGV[1], ARGV[2], before, earliest)
-return reply
+return {0, clock, table.concat(codes), unpack(dues)}
