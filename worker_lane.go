@@ -58,7 +58,7 @@ type run struct {
 	tasks   []*held
 	started time.Time
 	limit   time.Duration // timeout
-	cancel  context.CancelCauseFunc
+	ctx     *runContext
 	overran bool
 }
 
@@ -146,12 +146,11 @@ func (l *lane) start() {
 // work runs handlers until the buffer is empty.
 func (l *lane) work(r *run) {
 	defer l.leave(r)
-	for {
-		route := l.take(r)
-		if route == nil {
-			return
-		}
-		l.handle(r, route)
+	l.mu.Lock()
+	route := l.take(r, time.Now())
+	l.mu.Unlock()
+	for route != nil {
+		route = l.handle(r, route)
 	}
 }
 
@@ -169,25 +168,22 @@ func (l *lane) leave(r *run) {
 
 // take moves the next tasks from the buffer to the run, and returns where they
 // go, nil if there is none. Tasks whose lease is lost are dropped, tasks that
-// nobody handles here go back.
-func (l *lane) take(r *run) *route {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r.tasks = nil
+// nobody handles here go back. Called with mu held.
+func (l *lane) take(r *run, now time.Time) *route {
 	for len(l.buffer) > 0 && len(l.runs) <= l.concurrency() {
 		h := l.buffer[0]
 		l.buffer[0] = nil
 		l.buffer = l.buffer[1:]
 		route := l.route(h.task.Kind)
 		switch {
-		case !h.once && time.Now().After(h.until):
+		case !h.once && now.After(h.until):
 			l.w.quiet.warn("dropped "+l.queue, "lease ran out before the task started", "queue", l.queue, "task", h.task.Lease.Member)
 			l.w.opts.Observer.dropped(h.task)
 		case route == nil:
 			l.w.quiet.warn("unhandled "+l.queue+h.task.Kind, "no handler for this kind here", "queue", l.queue, "task", h.task.Lease.Member)
 			l.settleLater(verdict{held: h, result: Result{Task: h.task, Verdict: VerdictRelease, Delay: unhandledDelay}})
 		default:
-			l.begin(r, h, route)
+			l.begin(r, h, route, now)
 			return route
 		}
 	}
@@ -195,43 +191,48 @@ func (l *lane) take(r *run) *route {
 }
 
 // begin fills the run: one task, or those of a batch.
-func (l *lane) begin(r *run, first *held, to *route) {
-	r.tasks = append(r.tasks, first)
+func (l *lane) begin(r *run, first *held, to *route, now time.Time) {
+	r.tasks = append(r.tasks[:0], first)
 	if to.batch != nil {
 		l.buffer = slices.DeleteFunc(l.buffer, func(h *held) bool {
-			fits := len(r.tasks) < to.max && l.route(h.task.Kind) == to && (h.once || time.Now().Before(h.until))
+			fits := len(r.tasks) < to.max && l.route(h.task.Kind) == to && (h.once || now.Before(h.until))
 			if fits {
 				r.tasks = append(r.tasks, h)
 			}
 			return fits
 		})
 	}
-	r.started, r.limit, r.overran = time.Now(), l.settings.Timeout, false
+	r.started, r.limit, r.overran = now, l.settings.Timeout, false
+	r.ctx = &runContext{base: l.w.base, limit: now.Add(r.limit)}
 	if room := l.room(); room > 0 {
 		l.w.wake()
 	}
 }
 
-// handle runs the handler. What it returns, a panic and a Goexit all end in
-// finish.
-func (l *lane) handle(r *run, to *route) {
-	ctx, cancel := context.WithTimeout(l.w.base, r.limit)
-	defer cancel()
-	ctx, cancelCause := context.WithCancelCause(ctx)
-	defer cancelCause(nil)
-	l.mu.Lock()
-	r.cancel = cancelCause
-	l.mu.Unlock()
+// handle runs the handler and returns where the next tasks go. What the handler
+// returns, a panic and a Goexit all end in finish; a Goexit ends the goroutine.
+func (l *lane) handle(r *run, to *route) (next *route) {
+	ctx := r.ctx
 	for _, h := range r.tasks {
 		l.w.opts.Observer.started(h.task, h.task.Age+r.started.Sub(h.since))
 	}
 	errs := make([]error, len(r.tasks))
 	returned := false
 	defer func() {
+		exits := false
 		if !returned {
-			fillErrors(errs, crash(recover()))
+			panicked := recover()
+			exits = panicked == nil
+			fillErrors(errs, crash(panicked))
 		}
-		l.finish(r, errs)
+		ctx.finish(context.Canceled)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		now := time.Now()
+		l.finish(r, errs, now)
+		if !exits {
+			next = l.take(r, now)
+		}
 	}()
 	if to.batch == nil {
 		errs[0] = to.handler.Handle(ctx, r.tasks[0].task)
@@ -239,6 +240,7 @@ func (l *lane) handle(r *run, to *route) {
 		l.handleBatch(ctx, r, to, errs)
 	}
 	returned = true
+	return nil
 }
 
 func (l *lane) handleBatch(ctx context.Context, r *run, to *route, errs []error) {
@@ -278,12 +280,11 @@ func crashSite() string {
 	return lines[len(lines)-1]
 }
 
-// finish turns what the handler returned into verdicts to be settled.
-func (l *lane) finish(r *run, errs []error) {
-	took := time.Since(r.started)
+// finish turns what the handler returned into verdicts to be settled. Called
+// with mu held.
+func (l *lane) finish(r *run, errs []error, now time.Time) {
+	took := now.Sub(r.started)
 	stopped := l.w.base.Err() != nil
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.mean == 0 {
 		l.mean = max(took, 1)
 	}
@@ -296,7 +297,8 @@ func (l *lane) finish(r *run, errs []error) {
 		l.w.opts.Observer.ended(h.task, v, took, errs[i])
 		l.settleLater(verdict{held: h, result: Result{Task: h.task, Verdict: v, Delay: delay, Err: text}})
 	}
-	r.tasks, r.cancel = nil, nil
+	clear(r.tasks)
+	r.tasks, r.ctx = r.tasks[:0], nil
 }
 
 // releaseBuffer puts back what has not started, for good.

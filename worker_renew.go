@@ -150,8 +150,8 @@ func (l *lane) giveUp(lost map[*held]bool) {
 		for _, h := range r.tasks {
 			all = all && lost[h]
 		}
-		if all && r.cancel != nil {
-			r.cancel(ErrLeaseLost)
+		if all && r.ctx != nil {
+			r.ctx.finish(ErrLeaseLost)
 		}
 	}
 	kept := l.buffer[:0:0]
