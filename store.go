@@ -245,6 +245,7 @@ type Claim struct {
 	LeaseEnds time.Time     // of all tasks, by the store's clock; zero when at most once
 	Wait      time.Duration // until a task is due or a lease ends; -1 if there is neither
 	Now       time.Time     // the store's clock
+	Previous  time.Time     // when anybody claimed before this, by the store's clock; zero if never
 	Paused    bool          // the queue hands out nothing
 }
 
@@ -368,7 +369,8 @@ type Totals struct {
 	Trimmed    int64 // dead letters past their keeping time
 }
 
-// Hint says that a queue has a new earliest task.
+// Hint says that a queue has a new earliest task, or after a claim that took
+// none because it had no room (Max 0) that a task is due.
 type Hint struct {
 	Queue string
 	Due   time.Time

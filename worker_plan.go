@@ -16,7 +16,10 @@ const (
 	probeGap  = 100 * time.Millisecond // between repeated calls for queues that fail, all together
 	minBack   = 2 * time.Millisecond   // how far losers of a race step back
 	maxBack   = 30 * time.Millisecond
-	clockJump = time.Second // of the store's clock, after which leases are renewed first
+	deepAfter = 6                      // lost races in a row, after which a worker leaves heads to others
+	helpAfter = 5 * time.Millisecond   // overdue before a worker without room calls for others
+	helpEvery = 100 * time.Millisecond // between such calls
+	clockJump = time.Second            // of the store's clock, after which leases are renewed first
 )
 
 // lanePlan is when a lane is next looked at. It is guarded by its lane's mu.
@@ -26,6 +29,9 @@ type lanePlan struct {
 	scanAt   time.Time     // when the safety scan is due
 	scan     time.Duration // its present interval
 	back     time.Duration // how far to step back from a common head
+	losses   int           // races for a head lost in a row
+	helped   time.Time     // when others were last called for what is due here
+	helping  bool          // the claim to come is such a call
 	head     time.Time     // the due time waited for, by the store's clock
 	upkeep   time.Time     // when to claim even without room: somebody must while there are leases; zero if nobody need
 	failures int           // failed calls in a row
@@ -91,8 +97,9 @@ func (w *Worker) dispatch(now time.Time) (scan []*lane, next time.Time) {
 		case due && p.failures > 1:
 			p.claiming = w.probe(l)
 			next = earlier(next, now.Add(probeGap/10))
-		case due && (!full || failing), upkeep && !failing:
+		case due && (!full || failing), upkeep && !failing, full && p.wantsHelp(now):
 			p.claiming = true
+			p.helping = full && p.wantsHelp(now)
 			w.ready <- l
 		case !failing && !scanAt.After(now):
 			scan = append(scan, l)
@@ -103,6 +110,9 @@ func (w *Worker) dispatch(now time.Time) (scan []*lane, next time.Time) {
 			if !p.next.IsZero() && !full {
 				next = earlier(next, p.next)
 			}
+			if !p.next.IsZero() && full {
+				next = earlier(next, p.helpAt())
+			}
 			if !p.upkeep.IsZero() {
 				next = earlier(next, p.upkeep)
 			}
@@ -111,6 +121,19 @@ func (w *Worker) dispatch(now time.Time) (scan []*lane, next time.Time) {
 	}
 	return scan, next
 }
+
+// helpAt is when a worker without room calls for others to take what is due.
+func (p *lanePlan) helpAt() time.Time {
+	return laterOf(p.next.Add(helpAfter), p.helped.Add(helpEvery))
+}
+
+func (p *lanePlan) wantsHelp(now time.Time) bool {
+	return !p.next.IsZero() && p.failures == 0 && !p.helpAt().After(now)
+}
+
+// deep reports that others always come first here. A worker then leaves heads
+// to them and looks with its safety scans, or when it is called for help.
+func (p *lanePlan) deep() bool { return p.losses >= deepAfter }
 
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
@@ -238,7 +261,7 @@ func (l *lane) scanned(st QueueStats, epoch time.Time) {
 	p.next, p.head, p.upkeep = time.Time{}, time.Time{}, time.Time{}
 	p.scan = min(2*p.scan, maxScan)
 	p.scanAt = nextTick(epoch, now, p.scan)
-	if !st.NextDue.IsZero() && !st.Paused {
+	if !st.NextDue.IsZero() && !st.Paused && (!p.deep() || st.NextDue.Before(st.Now)) {
 		p.head = st.NextDue
 		p.next = now.Add(st.NextDue.Sub(st.Now))
 		if st.NextDue.UnixMilli() >= MaxDueMilli {
@@ -286,8 +309,11 @@ func (l *lane) claim() {
 	err := l.refresh(ctx)
 	l.mu.Lock()
 	room := l.room()
-	idle := room == 0 && l.plan.upkeep.IsZero()
-	l.plan.hint, l.plan.upkeep = time.Time{}, time.Time{}
+	idle := room == 0 && l.plan.upkeep.IsZero() && !l.plan.helping
+	if l.plan.helping {
+		l.plan.helped = time.Now()
+	}
+	l.plan.hint, l.plan.upkeep, l.plan.helping = time.Time{}, time.Time{}, false
 	req := ClaimRequest{Queue: l.queue, Max: room, Lease: l.settings.Lease}
 	l.mu.Unlock()
 	if err != nil || idle {
@@ -348,14 +374,15 @@ func (l *lane) planAfter(c Claim) {
 	}
 	switch {
 	case len(c.Tasks) > 0:
-		p.back, p.scan = 0, minScan
-	case !p.head.IsZero() && !c.Now.Before(p.head) && !c.Paused:
-		p.back = min(max(2*p.back, minBack), maxBack) // somebody else was first
+		p.back, p.losses, p.scan = 0, 0, minScan
+	case !p.head.IsZero() && !c.Previous.Before(p.head) && !c.Paused: // somebody else was first
+		p.back = min(max(2*p.back, minBack), maxBack)
+		p.losses++
 	}
 	p.failures, p.next, p.head = 0, time.Time{}, time.Time{}
 	p.scanAt = now.Add(p.scan)
 	switch {
-	case c.Wait > 0:
+	case c.Wait > 0 && !p.deep():
 		p.next, p.head = now.Add(c.Wait+l.stepBack()), c.Now.Add(c.Wait)
 	case c.Wait == 0:
 		p.next = now
@@ -430,6 +457,9 @@ func (l *lane) heed() bool {
 	p := &l.plan
 	if p.hint.IsZero() || p.at.IsZero() || p.failures > 0 {
 		return false
+	}
+	if p.deep() && p.now.Add(time.Since(p.at)).Sub(p.hint) < helpAfter {
+		return false // for others, unless they call for help
 	}
 	next := p.at.Add(p.hint.Sub(p.now) + l.stepBack())
 	if !p.next.IsZero() && !next.Before(p.next) {

@@ -41,7 +41,10 @@ func (s *Store) hint(q *queue) {
 	if len(s.sleepers) == 0 || head >= q.was {
 		return
 	}
-	hint := dueq.Hint{Queue: q.Name, Due: rules.ScoreTime(head)}
+	s.send(dueq.Hint{Queue: q.Name, Due: rules.ScoreTime(head)})
+}
+
+func (s *Store) send(hint dueq.Hint) {
 	for w := range s.sleepers {
 		select {
 		case w.hints <- hint:

@@ -113,20 +113,23 @@ func (s *Store) ping(ctx context.Context, k *keys) error {
 // readClaim reads the answer of claim.lua after the clock.
 func readClaim(queue string, clock int64, reply []any) (dueq.Claim, error) {
 	leases, more := reply[0].(int64), reply[1].(int64)
-	claim := dueq.Claim{Now: time.UnixMicro(clock), Wait: -1, Paused: reply[2].(int64) == 1}
+	claim := dueq.Claim{Now: time.UnixMicro(clock), Wait: -1, Paused: reply[3].(int64) == 1}
+	if last := reply[2].(int64); last > 0 {
+		claim.Previous = time.UnixMilli(last)
+	}
 	if more >= 0 {
 		us := min(max(more*1000-clock, 0), math.MaxInt64/int64(time.Microsecond))
 		claim.Wait = time.Duration(us) * time.Microsecond
 	}
-	taken := reply[3].(string)
+	taken := reply[4].(string)
 	if taken == "" {
 		return claim, nil
 	}
 	if leases > 0 {
 		claim.LeaseEnds = time.Unix(leases/deliveries, 0)
 	}
-	tries, _ := reply[4].([]any)
-	bodies, _ := reply[5].([]any)
+	tries, _ := reply[5].([]any)
+	bodies, _ := reply[6].([]any)
 	tasks := make([]dueq.Task, (strings.Count(taken, " ")+1)/2)
 	claim.Tasks = make([]*dueq.Task, len(tasks))
 	for i := range tasks {

@@ -31,7 +31,11 @@ func (s *Store) Change(ctx context.Context, queue string, op dueq.Op, targets []
 // Claim implements dueq.Store.
 func (s *Store) Claim(ctx context.Context, req dueq.ClaimRequest) (dueq.Claim, error) {
 	return change(ctx, s, "claim", req.Queue, func(q *rules.Queue) (dueq.Claim, error) {
-		return q.Claim(req, s.now())
+		c, err := q.Claim(req, s.now())
+		if err == nil && q.CallsForOthers(req, c) {
+			s.send(dueq.Hint{Queue: q.Name, Due: rules.ScoreTime(q.Head(rules.Scheduled))})
+		}
+		return c, err
 	})
 }
 

@@ -106,8 +106,12 @@ func (s *Store) look() error {
 		return err
 	}
 	if s.heads != nil {
+		now := float64(s.opts.Now().UnixMilli())
 		for name, h := range heads {
 			s.compare(name, h)
+			if h.due <= now && h.due >= s.heads[name].due { // they may have no room for it
+				s.send(dueq.Hint{Queue: name, Due: rules.ScoreTime(h.due)})
+			}
 		}
 	}
 	s.heads, s.seen, s.news = heads, version, time.Now()

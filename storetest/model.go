@@ -300,7 +300,7 @@ func (m *model) claim(s step) {
 		c, err := f.Store.Claim(context.Background(), dueq.ClaimRequest{Queue: m.name, Max: s.max, Lease: s.d})
 		tasks[i] = c.Tasks
 		wait := min(c.Wait, 200*year) // until a score beyond the year 9999: some long time
-		texts[i] = fmt.Sprintf("%s ends %s wait %v now %s paused %v", sentinel(err), shortTime(c.LeaseEnds), wait, shortTime(c.Now), c.Paused)
+		texts[i] = fmt.Sprintf("%s ends %s wait %v now %s previous %s paused %v", sentinel(err), shortTime(c.LeaseEnds), wait, shortTime(c.Now), shortTime(c.Previous), c.Paused)
 		for _, t := range c.Tasks {
 			texts[i] += fmt.Sprintf("\n     %q %+v due %s attempt %d round %d age %v body %s",
 				t.Lease.Member, dueq.Task{ID: t.ID, Kind: t.Kind, Priority: t.Priority, Trace: t.Trace, Queue: t.Queue},

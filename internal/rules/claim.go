@@ -21,16 +21,26 @@ func (q *Queue) Claim(req dueq.ClaimRequest, now Instant) (dueq.Claim, error) {
 		return dueq.Claim{}, err
 	}
 	q.Known = true
+	c := dueq.Claim{Now: now.time()}
+	if q.LastClaim != Never {
+		c.Previous = milliTime(q.LastClaim)
+	}
 	q.takeBackLeases(now)
 	q.takeBackNext()
 	q.trimDead(now)
-	c := dueq.Claim{Now: now.time(), Paused: q.Settings.Paused}
+	c.Paused = q.Settings.Paused
 	if !c.Paused {
 		taker := &taker{q: q, now: now, lease: req.Lease, claim: &c}
 		taker.take(req.Max)
 	}
 	c.Wait = q.wait(now)
 	return c, nil
+}
+
+// CallsForOthers reports whether sleepers are to be told of a due task because
+// who claimed had no room for it.
+func (q *Queue) CallsForOthers(req dueq.ClaimRequest, c dueq.Claim) bool {
+	return req.Max == 0 && !c.Paused && q.Head(Scheduled) <= float64(c.Now.UnixMilli())
 }
 
 // checkClaim reports what is wrong with a request, and fills in its lease.

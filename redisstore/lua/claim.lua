@@ -2,7 +2,7 @@
 -- claim.lua: do all that time made due in one queue, and lease due tasks.
 -- ARGV  1 deadline ms (0 none)  2 channel  3 queue  4 max  5 lease us (0: setting)
 -- Returns 0, clock, then: the leases, or -1 if at most once; when there is more,
---   ms (-1 never); 1 if paused; members and dues with a space after each but the
+--   ms (-1 never); the last claim before, ms (0 never); 1 if paused; members and dues with a space after each but the
 --   last; their tries, or false; their bodies, or false
 -- Returns 2, clock, lease_max ms if the lease is not 1 s to lease_max
 
@@ -273,5 +273,9 @@ if first then
   if ends < grace then ends = grace end
   if more < 0 or ends < more then more = ends end
 end
-if returned then hint(channel, queue, before, due) end
-return {0, clock, once and -1 or score_of_lease or 0, more, paused and 1 or 0, table.concat(taken, ' '), tries, bodies}
+if max == 0 and more >= 0 and due and due <= now then
+  hint(channel, queue, nil, due) -- who has no room calls for others
+elseif returned then
+  hint(channel, queue, before, due)
+end
+return {0, clock, once and -1 or score_of_lease or 0, more, last or 0, paused and 1 or 0, table.concat(taken, ' '), tries, bodies}
