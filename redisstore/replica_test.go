@@ -91,6 +91,11 @@ func TestReplicas_that_are_missing_make_a_call_unavailable(t *testing.T) {
 	must(t, raw.ZScore(ctx, key, "one:k").Err())
 	set(t, store, "q", "wait_replicas", "1")
 	must(t, schedule("two"))
+	eventually(t, 10*time.Second, "the replica has told that it has all", func() bool {
+		info, err := raw.InfoMap(ctx, "replication").Result()
+		must(t, err)
+		return strings.Contains(info["Replication"]["slave0"], "offset="+info["Replication"]["master_repl_offset"]+",")
+	})
 	replica.Pause() // connected, and it has what the connection wrote before
 	wantUnreplicated(t, "schedule with a stopped replica", schedule("stopped"), "1 replicas")
 	must(t, raw.ZScore(ctx, key, "stopped:k").Err())
