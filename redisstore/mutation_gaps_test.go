@@ -144,7 +144,7 @@ func TestGaps_an_error_at_any_line_leaves_each_task_somewhere(t *testing.T) {
 	raw := srv.Client(t)
 	sure := openStore(t, srv.URL(), redisstore.Options{Timeout: 10 * time.Second})
 	failures := map[string]int{}
-	for _, denied := range []string{"zadd", "zrem", "zremrangebyrank", "hset", "hdel", "hincrby"} {
+	for _, denied := range []string{"zadd", "zrem", "zremrangebyrank", "zremrangebyscore", "hset", "hdel", "hincrby"} {
 		must(t, raw.ACLSetUser(t.Context(), "no-"+denied, "on", ">pw", "~*", "&*", "+@all").Err())
 		store := openStore(t, "redis://no-"+denied+":pw@"+srv.Addr(), redisstore.Options{Timeout: 10 * time.Second})
 		must(t, raw.ACLSetUser(t.Context(), "no-"+denied, "-"+denied).Err())
