@@ -14,6 +14,7 @@ func wakeTests() []test {
 		{"a hint comes when a task becomes the earliest, none when it does not", wakeEarliest},
 		{"whatever brings a new earliest task is hinted at", wakeAll},
 		{"a hint of the last due time there is is exact", wakeFar},
+		{"a claim without room hints at what is due, at nothing else", wakeNoRoom},
 		{"the hints end with the context", wakeEnds},
 	}
 }
@@ -125,6 +126,21 @@ func wakeFar(q *queue) {
 	last := time.UnixMilli(dueq.MaxDueMilli)
 	q.put("x", dueq.At(last))
 	q.expect("the only task", hints, last)
+}
+
+func wakeNoRoom(q *queue) {
+	hints := q.hints()
+	due := q.put("x", dueq.In(time.Second)).Due
+	q.expect("schedule", hints, due)
+	q.claim(0, time.Minute)
+	mark := q.other(":mark")
+	mark.put("x", dueq.In(0))
+	if hint := q.next(hints, q.name, mark.name); hint.Queue == q.name {
+		q.Errorf("a hint of %v came before that", hint.Due)
+	}
+	q.Advance(time.Second)
+	q.claim(0, time.Minute)
+	q.expect("a claim of none", hints, due)
 }
 
 func wakeEnds(q *queue) {
