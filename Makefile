@@ -22,7 +22,7 @@ kill-rounds: ## 100 rounds of killing workers, producers and Redis under load, i
 	@DUEQ_KILL_ROUNDS=100 go test -p 1 -run Kill -v -timeout 60m ./redisstore ./sqlitestore ./cmd/dueq
 
 layouts: ## the whole suite over TLS and Sentinel too, and outages of a minute instead of seconds
-	@DUEQ_LAYOUTS=all DUEQ_OUTAGE=60s go test -run 'TestStoreO|TestCluster' -v -timeout 60m ./redisstore
+	@DUEQ_LAYOUTS=all DUEQ_OUTAGE=60s go test -run 'TestLayout|TestCluster' -v -timeout 60m ./redisstore
 
 chaos: ## 2 minutes of random faults on all targets; DUEQ_CHAOS=10m for each, DUEQ_CHAOS_TARGET, DUEQ_CHAOS_SEED
 	@DUEQ_CHAOS_TOTAL=2m go test -run 'TestChaos$$' -v -count=1 -timeout 0 ./internal/chaos

@@ -87,7 +87,7 @@ func clusterClient(t *testing.T, c *redistest.Cluster) *redis.ClusterClient {
 }
 
 // Cases 49, 78 and 80 as well: no call of the suite has keys of two slots.
-func TestStoreOnCluster(t *testing.T) {
+func TestLayoutCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 0, frozen, sleepy, documented(t, redisstore.DefaultPrefix))
 	raw := clusterClient(t, c)
@@ -103,7 +103,7 @@ func TestStoreOnCluster(t *testing.T) {
 	}
 }
 
-func TestStoreOverTLS_as_a_user_with_a_database_and_a_prefix(t *testing.T) {
+func TestLayoutTLS_as_a_user_with_a_database_and_a_prefix(t *testing.T) {
 	t.Parallel()
 	const prefix = "shop:"
 	srv := redistest.Start(t, frozen, redistest.WithTLS(), documented(t, prefix))
@@ -138,7 +138,7 @@ func tlsAddr(t *testing.T, srv *redistest.Server) string {
 	return u.Host
 }
 
-func TestStoreOnSentinel_with_a_password_and_a_database(t *testing.T) {
+func TestLayoutSentinel_with_a_password_and_a_database(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t, frozen, redistest.WithConfig("requirepass", "secret"), redistest.WithConfig("repl-timeout", "2147483647"))
 	raw := redis.NewClient(&redis.Options{Addr: s.Master().Addr(), Password: "secret", DB: 2})
