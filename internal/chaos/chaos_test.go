@@ -24,7 +24,8 @@ const short = 4 * time.Second
 // Nothing is lost, early or run again without a reason on any target. `make
 // chaos` does the same for longer. DUEQ_CHAOS is how long the faults of each
 // target last, DUEQ_CHAOS_TOTAL those of all together if that is not given;
-// DUEQ_CHAOS_TARGET names targets, DUEQ_CHAOS_SEED repeats a run.
+// DUEQ_CHAOS_TARGET names targets, DUEQ_CHAOS_SEED repeats a run. Long runs have
+// the machine to themselves, one after the other.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	chosen, err := choose(os.Getenv("DUEQ_CHAOS_TARGET"))
@@ -34,6 +35,9 @@ func TestChaos(t *testing.T) {
 	seed := fromEnv(t, "DUEQ_CHAOS_SEED", func(text string) (uint64, error) { return strconv.ParseUint(text, 10, 64) }, rand.Uint64())
 	for _, target := range chosen {
 		t.Run(target.Name, func(t *testing.T) {
+			if lasts <= short {
+				t.Parallel()
+			}
 			t.Logf("seed %d", seed) // first of all, should it hang
 			r := Run(t, target, seed, lasts)
 			t.Log(r)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"sync"
@@ -77,6 +78,7 @@ type crew struct {
 	workers   group
 	produce   *member
 	work      []*member
+	watch     watch
 }
 
 // group is goroutines that end together.
@@ -98,8 +100,12 @@ func newCrew(t testing.TB, target Target, sys *System, rec *history.Recorder, se
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.store.Close() })
+	patch := maps.Clone(settings)
+	if sys.Safe {
+		patch["wait_replicas"] = "1"
+	}
 	for _, queue := range queues {
-		if _, err := c.store.SetSettings(t.Context(), queue, settings); err != nil {
+		if _, err := c.store.SetSettings(t.Context(), queue, patch); err != nil {
 			t.Fatal(err)
 		}
 	}

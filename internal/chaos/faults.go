@@ -11,6 +11,7 @@ import (
 const (
 	maxGap    = 1500 * time.Millisecond // between two faults of the system, and between two of processes
 	maxFreeze = 6 * time.Second         // longer than a lease, so that some end
+	lag       = 2 * time.Second         // of a replica, at most
 )
 
 // step is one fault of a plan: what the seed alone decides.
@@ -46,15 +47,41 @@ func (c *crew) hurtSystem(ctx context.Context) {
 		<-ctx.Done()
 		return
 	}
+	c.watchMasters(true)
 	for s := p.next(); pass(ctx, s.gap); s = p.next() {
 		f := c.sys.Faults[s.which]
-		fault := history.Fault{Kind: f.Kind, Step: f.Step, Loses: f.Loses, From: history.Now()}
-		if end := f.Begin(); end != nil {
-			pass(ctx, s.hold)
-			end()
-		}
-		fault.Until = history.Now()
-		c.rec.Fault(fault)
+		c.watchMasters(false)
+		c.inject(ctx, f, s.hold)
+		c.watchMasters(f.Loses > 0)
+	}
+}
+
+func (c *crew) inject(ctx context.Context, f Fault, hold time.Duration) {
+	fault := history.Fault{Kind: f.Kind, Step: f.Step, Loses: f.Loses, Spares: f.Spares, From: history.Now()}
+	if end := f.Begin(); end != nil {
+		pass(ctx, hold)
+		end()
+	}
+	fault.Until = history.Now()
+	c.rec.Fault(fault)
+}
+
+// watch is who had the data when somebody last looked.
+type watch struct {
+	masters string
+	at      history.Instant
+}
+
+// watchMasters makes a fault of it if others have the data than when it last
+// looked, and that was not to be expected.
+func (c *crew) watchMasters(expected bool) {
+	if c.sys.Masters == nil {
+		return
+	}
+	last := c.watch
+	c.watch = watch{c.sys.Masters(), history.Now()}
+	if !expected && c.watch.masters != last.masters {
+		c.rec.Fault(history.Fault{Kind: "by itself", Loses: lag, From: last.at, Until: c.watch.at})
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/dueq/dueq/internal/history"
 )
 
-// queues are several, so that a cluster has them in several slots.
-var queues = []string{"chaos:a", "chaos:b", "chaos:c"}
+// queues are so named that a cluster of three shards has one in each.
+var queues = []string{"chaos:a", "chaos:c", "chaos:d"}
 
 const (
 	kind     = "k"

@@ -21,11 +21,13 @@ type Result struct {
 	faults  map[string]*impact
 }
 
-// impact is how often a kind of fault came, and how long it took after each
-// until a task that began then was handled.
+// impact is how often a kind of fault came, how long it took after each until a
+// task that began then was handled, and the longest time that a queue stood
+// still while it lasted.
 type impact struct {
 	times     int
 	recovered []time.Duration
+	pause     time.Duration
 }
 
 func newResult(target string, seed uint64, took time.Duration, h *history.History) *Result {
@@ -39,7 +41,24 @@ func newResult(target string, seed uint64, took time.Duration, h *history.Histor
 		}
 		r.faults[f.Kind].note(f, h.Faults, deliveries)
 	}
+	for _, queue := range queues {
+		r.notePauses(h.Faults, slices.DeleteFunc(slices.Clone(deliveries), func(d *history.Delivery) bool { return d.Queue != queue }))
+	}
 	return r
+}
+
+// notePauses finds the longest time without a delivery of one queue that began
+// or ended during each fault; they are sorted by their start.
+func (r *Result) notePauses(faults []history.Fault, deliveries []*history.Delivery) {
+	for _, f := range faults {
+		i := r.faults[f.Kind]
+		for n := 1; n < len(deliveries); n++ {
+			from, until := deliveries[n-1].Started, deliveries[n].Started
+			if from <= f.Until && until >= f.From {
+				i.pause = max(i.pause, time.Duration(until-from))
+			}
+		}
+	}
 }
 
 // note finds the first delivery after a fault; they are sorted by their start.
@@ -71,10 +90,11 @@ func (i *impact) recovery() (p50, longest time.Duration) {
 func (r *Result) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, seed %d, %.0f s\n", r.Target, r.Seed, r.Took.Seconds())
-	fmt.Fprintf(&b, "  %-18s %6s %12s %12s %14s\n", "fault", "times", "recovery p50", "longest", "second runs")
+	fmt.Fprintf(&b, "  %-20s %5s %12s %11s %13s %11s\n", "fault", "times", "recovery p50", "longest", "longest pause", "second runs")
 	for _, kind := range slices.Sorted(maps.Keys(r.faults)) {
 		p50, longest := r.faults[kind].recovery()
-		fmt.Fprintf(&b, "  %-18s %6d %9.0f ms %9.0f ms %14d\n", kind, r.faults[kind].times, millis(p50), millis(longest), r.Explained(kind))
+		fmt.Fprintf(&b, "  %-20s %5d %9.0f ms %8.0f ms %10.0f ms %11d\n", kind, r.faults[kind].times,
+			millis(p50), millis(longest), millis(r.faults[kind].pause), r.Explained(kind))
 	}
 	fmt.Fprintf(&b, "  %d tasks; schedules: %d acknowledged, %d unknown, %d refused, %d handled\n",
 		r.Tasks, r.Acknowledged, r.Unknown, r.Refused, r.Handled)

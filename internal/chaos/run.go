@@ -26,8 +26,12 @@ func Run(t testing.TB, target Target, seed uint64, lasts time.Duration) *Result 
 	c.start()
 	c.hurt(lasts)
 	c.stopProducing()
+	if last := c.sys.Last; last != nil {
+		c.inject(t.Context(), *last, last.Hold)
+	}
 	c.drain()
 	c.stopWorking()
+	c.watchMasters(false)
 	h := rec.History(c.final())
 	return newResult(target.Name, seed, time.Since(began), h)
 }

@@ -27,12 +27,17 @@ type Target struct {
 type System struct {
 	Addr   string
 	Faults []Fault // besides those of producers and workers; they come one at a time
+	Last   *Fault  // comes once, when nothing is produced any more; nil for none
 	// Alone says that no other process can open the store, so that there are
 	// none.
 	Alone bool
 	// Safe says that no fault loses what was acknowledged, not even one that
-	// says it Loses something: the store waits for replicas.
+	// says it Loses something: the queues wait for a replica.
 	Safe bool
+	// Masters waits until all is well and names the servers that have the data,
+	// where that can change. If it does and no fault Loses something, that is a
+	// fault as well: a busy machine makes servers miss each other.
+	Masters func() string
 }
 
 // Fault is something bad that a system can suffer.
@@ -44,10 +49,13 @@ type Fault struct {
 	Hold  time.Duration // how long it lasts at most; the seed chooses. Zero: it ends at once
 	Step  time.Duration // by which Begin moves the store's clock, negative: back; the end may undo it
 	Loses time.Duration // writes acknowledged this long before may be gone afterwards; zero means none
+	// Spares says that no lease of a living worker may end by it: it explains
+	// no second run.
+	Spares bool
 }
 
 // targets are all there are.
-var targets = []Target{standalone, file}
+var targets = []Target{standalone, proxied, stepped, file, cluster, clusterAsync, sentinel, sentinelAsync}
 
 // choose returns the targets that a comma-separated list names; empty is all.
 func choose(list string) ([]Target, error) {

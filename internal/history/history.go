@@ -141,6 +141,7 @@ type Fault struct {
 	Until   Instant
 	Step    time.Duration // by which the store's clock moved at From, and perhaps back at Until
 	Loses   time.Duration // writes acknowledged this long before From, and until Until, may be gone; zero means none
+	Spares  bool          // leases of the living: it explains no second run
 }
 
 // Final is what is left when all has been drained.

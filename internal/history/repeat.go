@@ -87,7 +87,7 @@ func (c *checker) explains(before, d *Delivery) *Fault {
 	var best *Fault
 	for i := range c.Faults {
 		f := &c.Faults[i]
-		if f.Process != "" && f.Process != before.Process || f.From > d.Answered || f.Until < before.Asked {
+		if f.Spares || f.Process != "" && f.Process != before.Process || f.From > d.Answered || f.Until < before.Asked {
 			continue
 		}
 		if best == nil || best.Process == "" && f.Process != "" || best.Process == f.Process && f.From > best.From {

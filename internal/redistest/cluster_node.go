@@ -73,11 +73,13 @@ func stable(nodes []*Server) bool {
 }
 
 // confirms reports whether a node sees each of the others as it sees itself, and
-// takes none for failing.
+// takes none for failing. A former master that comes back has slots only in its
+// own eyes at first.
 func (v view) confirms(others []view) bool {
 	for _, other := range others {
 		m, known := v.members[other.self.id]
-		if !known || m.is("fail") || m.is("fail?") || m.is("slave") != other.self.is("slave") {
+		if !known || m.is("fail") || m.is("fail?") || m.is("slave") != other.self.is("slave") ||
+			len(m.slots) == 0 != (len(other.self.slots) == 0) {
 			return false
 		}
 	}

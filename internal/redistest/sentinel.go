@@ -133,6 +133,16 @@ func (s *Sentinel) AwaitFailover(old *Server) *Server {
 	return master
 }
 
+// AwaitStable waits until all living sentinels name the same master and all
+// other living data nodes follow it.
+func (s *Sentinel) AwaitStable() {
+	s.t.Helper()
+	await(s.t, "a stable master", slices.Concat(s.sentinels, s.nodes), func() bool {
+		master := s.Master()
+		return s.agreed(master) && followed(master, alive(s.nodes))
+	})
+}
+
 func (s *Sentinel) agreed(master *Server) bool {
 	for _, sentinel := range alive(s.sentinels) {
 		if s.named(sentinel) != master {

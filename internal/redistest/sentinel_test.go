@@ -48,7 +48,10 @@ func TestSentinel(t *testing.T) {
 		mustGet(t, client, "a", "1")
 		mustSet(t, client, "a", "2")
 		old.Restart()
-		eventually(t, "the old master to follow the new one", func() bool { return followed(master, s.nodes) })
+		s.AwaitStable()
+		if s.Master() != master || !followed(master, s.nodes) {
+			t.Fatalf("the old master does not follow the new one, %s", master.Addr())
+		}
 		mustGet(t, old.Client(t), "a", "2")
 	})
 
