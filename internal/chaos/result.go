@@ -101,8 +101,8 @@ func (r *Result) String() string {
 	fmt.Fprintf(&b, "  %d lost, %d not replicated, %d early, %d run after a cancel, %d beside itself, %d strangers\n",
 		r.Count(history.Lost), r.Count(history.NotReplicated), r.Count(history.Early),
 		r.Count(history.Cancelled), r.Count(history.Beside), r.Count(history.Stranger))
-	fmt.Fprintf(&b, "  second runs: %d explained, %d unexplained; totals wrong: %d",
-		r.Explained(""), r.Count(history.Unexplained), r.Count(history.Wrong))
+	fmt.Fprintf(&b, "  second runs: %d explained, %d unexplained; %d totals wrong, %d odd errors",
+		r.Explained(""), r.Count(history.Unexplained), r.Count(history.Wrong), r.Count(history.Odd))
 	return b.String()
 }
 

@@ -30,6 +30,7 @@ const (
 	Cancelled     What = "cancelled"      // run after a confirmed cancel, stop, delete or replacement
 	Stranger      What = "stranger"       // run though nobody scheduled it, or the schedule was refused or kept another
 	Wrong         What = "wrong total"    // counters that do not add up
+	Odd           What = "odd error"      // a call failed with an error that is none of dueq's
 )
 
 // Finding is one thing wrong in a history.
@@ -94,7 +95,17 @@ func Check(h *History) *Report {
 	}
 	c.countExplained()
 	c.checkTotals()
+	c.checkErrors()
 	return c.report
+}
+
+// checkErrors finds calls whose callers cannot know what to do.
+func (c *checker) checkErrors() {
+	for _, call := range c.Calls {
+		if call.Err != "" {
+			c.find(Odd, call.Key, "%s by %s: %s", call.Do, call.Process, call.Err)
+		}
+	}
 }
 
 func compareKeys(a, b Key) int { return strings.Compare(a.String(), b.String()) }

@@ -114,3 +114,11 @@ func answerOf(o dueq.Outcome, err error) Answer {
 	}
 	return Refused
 }
+
+// oddOf is the text of an error that callers cannot tell from others.
+func oddOf(err error) string {
+	if dueq.ExitCode(err) == 1 {
+		return err.Error()
+	}
+	return ""
+}

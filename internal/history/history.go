@@ -95,7 +95,12 @@ type Call struct {
 	Answer   Answer
 	Status   dueq.Status
 	Due      time.Time // the due time, or end of the lease, that the answer names
+	Err      string    // an error that is none of those that callers can tell apart
 }
+
+// protected: no fault may lose what the call found or did. Of one that wrote
+// nothing no replica knows.
+func (c *Call) protected() bool { return c.Safe && c.Status != dueq.StatusNotFound }
 
 // known: the caller knows what came of the call.
 func (c *Call) known() bool { return c.Answered != 0 && c.Answer != Unknown }
@@ -173,8 +178,8 @@ func (h *History) Tell(k Key) string {
 	var lines []line
 	for _, c := range h.Calls {
 		if c.Key == k {
-			lines = append(lines, line{c.Asked, fmt.Sprintf("to %v %s: %s %q %s delay %v token %d verdict %s: %s %s due %s",
-				c.Answered, c.Process, c.Do, c.Mark, c.IfExists, c.Delay, c.Token, c.Verdict, c.Answer, c.Status, milli(c.Due))})
+			lines = append(lines, line{c.Asked, fmt.Sprintf("to %v %s: %s %q %s delay %v token %d verdict %s: %s %s due %s %s",
+				c.Answered, c.Process, c.Do, c.Mark, c.IfExists, c.Delay, c.Token, c.Verdict, c.Answer, c.Status, milli(c.Due), c.Err)})
 		}
 	}
 	for _, d := range h.Deliveries {

@@ -42,6 +42,7 @@ type answer struct {
 	Answer   Answer
 	Status   dueq.Status
 	Due      time.Time
+	Err      string
 }
 
 type runInstant struct {
@@ -121,7 +122,7 @@ func (r *Recorder) asked(c Call) *Call {
 
 // answered notes how a call ended.
 func (r *Recorder) answered(c *Call, o dueq.Outcome, err error) {
-	r.add(event{Answered: &answer{c.ID, Now(), answerOf(o, err), o.Status, o.Due}})
+	r.add(event{Answered: &answer{c.ID, Now(), answerOf(o, err), o.Status, o.Due, oddOf(err)}})
 }
 
 // History puts together what was recorded. Nothing may be recorded after it.
@@ -157,7 +158,8 @@ func (b *builder) take(e event) {
 		b.place(&c)
 	case e.Answered != nil:
 		if c := b.calls[e.Answered.ID]; c != nil {
-			c.Answered, c.Answer, c.Status, c.Due = e.Answered.Answered, e.Answered.Answer, e.Answered.Status, e.Answered.Due
+			a := e.Answered
+			c.Answered, c.Answer, c.Status, c.Due, c.Err = a.Answered, a.Answer, a.Status, a.Due, a.Err
 		}
 	case e.Delivered != nil:
 		d := *e.Delivered

@@ -1,0 +1,59 @@
+package history
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dueq/dueq"
+)
+
+func TestCheck_what_a_fault_excuses(t *testing.T) {
+	t.Parallel()
+
+	t.Run("not_a_cancel_that_replicas_have", func(t *testing.T) {
+		s := newStory()
+		s.schedule(0, 5, "1", 100, dueq.StatusScheduled)
+		cancel := s.ask(Cancel, 10, 20, dueq.StatusDone)
+		cancel.Safe = true
+		s.fault("failover", "", 30, 40).Loses = time.Second
+		s.deliver("w1", "1", 100, 100)
+		s.expect(t, Cancelled)
+	})
+	t.Run("a_cancel_that_found_nothing_and_so_wrote_nothing", func(t *testing.T) {
+		s := newStory()
+		s.schedule(0, 5, "1", 100, dueq.StatusScheduled)
+		cancel := s.ask(Cancel, 10, 20, dueq.StatusNotFound)
+		cancel.Safe = true
+		s.fault("failover", "", 30, 40).Loses = time.Second
+		s.deliver("w1", "1", 100, 100)
+		s.expect(t, NotReplicated)
+	})
+	t.Run("no_second_run_if_it_spares_the_living", func(t *testing.T) {
+		s, _ := twice(false)
+		s.fault("step", "", 200, 210)
+		s.expectNothing(t)
+		s.Faults[0].Spares = true
+		s.expect(t, Unexplained)
+	})
+}
+
+func TestCheck_an_error_that_callers_cannot_tell_from_others(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err error
+		odd bool
+	}{
+		{nil, false},
+		{dueq.Unavailable(errors.New("MOVED 1 127.0.0.1:1")), false},
+		{&dueq.CallError{Op: "cancel", Err: dueq.ErrRunning}, false},
+		{errors.New("MOVED 1 127.0.0.1:1"), true},
+	} {
+		rec := NewRecorder("w1")
+		call := rec.asked(Call{Do: Cancel, Key: taskA})
+		rec.answered(call, dueq.Outcome{}, c.err)
+		if got := Check(rec.History(Final{})).Count(Odd) == 1; got != c.odd {
+			t.Errorf("%v is odd: got %v, want %v", c.err, got, c.odd)
+		}
+	}
+}
