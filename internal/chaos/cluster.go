@@ -22,7 +22,7 @@ func startCluster(t testing.TB, safe bool) *System {
 	s := &shards{Cluster: redistest.StartCluster(t, 1, redistest.WithAOF())}
 	return &System{Addr: s.URL(), Safe: safe, Masters: s.masters, Faults: []Fault{
 		{Kind: "master killed", Hold: 2 * time.Second, Loses: lag, Begin: s.killMaster},
-		{Kind: "master deposed", Hold: 2 * time.Second, Loses: lag, Begin: s.deposeMaster},
+		{Kind: "master deposed", Hold: 2 * time.Second, Loses: lag, Deposes: true, Begin: s.deposeMaster},
 		{Kind: "master frozen", Hold: time.Second, Begin: func() func() {
 			master := s.next()
 			master.Pause()

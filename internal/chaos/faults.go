@@ -57,7 +57,7 @@ func (c *crew) hurtSystem(ctx context.Context) {
 }
 
 func (c *crew) inject(ctx context.Context, f Fault, hold time.Duration) {
-	fault := history.Fault{Kind: f.Kind, Step: f.Step, Loses: f.Loses, Spares: f.Spares, From: history.Now()}
+	fault := history.Fault{Kind: f.Kind, Step: f.Step, Loses: f.Loses, Spares: f.Spares, Deposes: f.Deposes, From: history.Now()}
 	if end := f.Begin(); end != nil {
 		pass(ctx, hold)
 		end()
@@ -81,7 +81,7 @@ func (c *crew) watchMasters(expected bool) {
 	last := c.watch
 	c.watch = watch{c.sys.Masters(), history.Now()}
 	if !expected && c.watch.masters != last.masters {
-		c.rec.Fault(history.Fault{Kind: "by itself", Loses: lag, From: last.at, Until: c.watch.at})
+		c.rec.Fault(history.Fault{Kind: "by itself", Loses: lag, Deposes: true, From: last.at, Until: c.watch.at})
 	}
 }
 

@@ -19,7 +19,7 @@ func startSentinel(t testing.TB, safe bool) *System {
 	g := &guarded{Sentinel: redistest.StartSentinel(t, redistest.WithAOF())}
 	return &System{Addr: g.URL(), Safe: safe, Masters: g.master, Faults: []Fault{
 		{Kind: "master killed", Hold: 2 * time.Second, Loses: lag, Begin: g.killMaster},
-		{Kind: "master deposed", Hold: 2 * time.Second, Loses: lag, Begin: g.deposeMaster},
+		{Kind: "master deposed", Hold: 2 * time.Second, Loses: lag, Deposes: true, Begin: g.deposeMaster},
 		{Kind: "master frozen", Hold: 600 * time.Millisecond, Begin: func() func() {
 			master := g.Master()
 			master.Pause()

@@ -52,6 +52,8 @@ type Fault struct {
 	// Spares says that no lease of a living worker may end by it: it explains
 	// no second run.
 	Spares bool
+	// Deposes says that a server goes on answering when another has its place.
+	Deposes bool
 }
 
 // targets are all there are.

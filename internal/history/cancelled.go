@@ -19,7 +19,7 @@ func (c *checker) checkCancelled(t *task, s *schedule) {
 
 func (c *checker) ranAfter(t *task, d *Delivery, o *Call) {
 	what, by := Cancelled, ""
-	if f := c.forgotten(o.Answered); f != nil && !o.protected() {
+	if f := c.forgotten(o.Answered); f != nil && (!o.protected() || f.Deposes && d.Asked <= f.Until) {
 		what, by = NotReplicated, ", lost by "+f.Kind
 	}
 	c.find(what, t.Key, "body %q was claimed at %v, %s was answered %s at %v%s", d.Mark, d.Asked, o.Do, o.Status, o.Answered, by)

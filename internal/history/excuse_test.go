@@ -29,6 +29,18 @@ func TestCheck_what_a_fault_excuses(t *testing.T) {
 		s.deliver("w1", "1", 100, 100)
 		s.expect(t, NotReplicated)
 	})
+	t.Run("a_claim_from_a_master_that_was_deposed_after_a_cancel_on_the_next", func(t *testing.T) {
+		s := newStory()
+		s.schedule(0, 5, "1", 100, dueq.StatusScheduled)
+		cancel := s.ask(Cancel, 40, 50, dueq.StatusDone)
+		cancel.Safe = true
+		f := s.fault("freeze", "", 30, 110)
+		f.Loses, f.Deposes = time.Second, true
+		s.deliver("w1", "1", 100, 100)
+		s.expect(t, NotReplicated)
+		f.Until = ms(90)
+		s.expect(t, Cancelled)
+	})
 	t.Run("no_second_run_if_it_spares_the_living", func(t *testing.T) {
 		s, _ := twice(false)
 		s.fault("step", "", 200, 210)

@@ -147,6 +147,7 @@ type Fault struct {
 	Step    time.Duration // by which the store's clock moved at From, and perhaps back at Until
 	Loses   time.Duration // writes acknowledged this long before From, and until Until, may be gone; zero means none
 	Spares  bool          // leases of the living: it explains no second run
+	Deposes bool          // a store that goes on, for itself, until Until: its claims know nothing of what others wrote since From
 }
 
 // Final is what is left when all has been drained.
@@ -186,6 +187,11 @@ func (h *History) Tell(k Key) string {
 		if d.Key == k {
 			lines = append(lines, line{d.Asked, fmt.Sprintf("to %v %s: claimed %q attempt %d token %d due %s now %s lease to %s, ran %v to %v: %s",
 				d.Answered, d.Process, d.Mark, d.Attempt, d.Token, milli(d.Due), milli(d.Now), milli(d.LeaseEnds), d.Started, d.Ended, d.Verdict)})
+		}
+	}
+	for _, f := range h.Faults {
+		if f.Process == "" && slices.ContainsFunc(lines, func(l line) bool { return f.From <= l.at && l.at <= f.Until }) {
+			lines = append(lines, line{f.From, fmt.Sprintf("to %v fault: %s", f.Until, f.Kind)})
 		}
 	}
 	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.at, b.at) })
