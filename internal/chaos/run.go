@@ -83,10 +83,7 @@ func (c *crew) stats() ([]dueq.QueueStats, error) {
 
 // final asks what is left of every task.
 func (c *crew) final() history.Final {
-	stats, err := c.stats()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	stats := patiently(c, c.stats)
 	final := history.Final{Tasks: map[history.Key]history.Place{}, Queues: stats}
 	for _, st := range stats {
 		c.look(st, final.Tasks)
@@ -94,14 +91,25 @@ func (c *crew) final() history.Final {
 	return final
 }
 
+// patiently repeats what a busy machine may let time out.
+func patiently[T any](c *crew, read func() (T, error)) T {
+	c.t.Helper()
+	for end := time.Now().Add(drainFor); ; pass(c.t.Context(), 50*time.Millisecond) {
+		got, err := read()
+		if err == nil {
+			return got
+		}
+		if !errors.Is(err, dueq.ErrUnavailable) || time.Now().After(end) {
+			c.t.Fatal(err)
+		}
+	}
+}
+
 // look asks for every task of one queue, and compares what Get, List and Stats
 // say of dead letters.
 func (c *crew) look(st dueq.QueueStats, tasks map[history.Key]history.Place) {
 	for chunk := range slices.Chunk(c.rec.Tasks(st.Queue), dueq.MaxItems) {
-		infos, err := c.store.Get(c.t.Context(), st.Queue, chunk)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		infos := patiently(c, func() ([]dueq.Info, error) { return c.store.Get(c.t.Context(), st.Queue, chunk) })
 		for i, info := range infos {
 			tasks[history.Key{Queue: st.Queue, Task: chunk[i]}] = history.Place{State: info.State, Mark: string(info.Body)}
 		}
@@ -120,10 +128,7 @@ func (c *crew) look(st dueq.QueueStats, tasks map[history.Key]history.Place) {
 func (c *crew) listDead(queue string) (members []string) {
 	query := dueq.ListQuery{Queue: queue, State: dueq.StateDead, Limit: dueq.MaxItems}
 	for more := true; more; more = query.Cursor != "" {
-		page, err := c.store.List(c.t.Context(), query)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		page := patiently(c, func() (dueq.Page, error) { return c.store.List(c.t.Context(), query) })
 		for _, info := range page.Tasks {
 			members = append(members, info.Member)
 		}
