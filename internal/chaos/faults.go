@@ -49,10 +49,8 @@ func (c *crew) hurtSystem(ctx context.Context) {
 	}
 	c.watchMasters(true)
 	for s := p.next(); pass(ctx, s.gap); s = p.next() {
-		f := c.sys.Faults[s.which]
 		c.watchMasters(false)
-		c.inject(ctx, f, s.hold)
-		c.watchMasters(f.Loses > 0)
+		c.inject(ctx, c.sys.Faults[s.which], s.hold)
 	}
 }
 
@@ -62,6 +60,7 @@ func (c *crew) inject(ctx context.Context, f Fault, hold time.Duration) {
 		pass(ctx, hold)
 		end()
 	}
+	c.watchMasters(f.Loses > 0)
 	fault.Until = history.Now()
 	c.rec.Fault(fault)
 }

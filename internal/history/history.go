@@ -190,7 +190,7 @@ func (h *History) Tell(k Key) string {
 		}
 	}
 	for _, f := range h.Faults {
-		if f.Process == "" && slices.ContainsFunc(lines, func(l line) bool { return f.From <= l.at && l.at <= f.Until }) {
+		if f.Process == "" && slices.ContainsFunc(lines, func(l line) bool { return f.From.add(-Patience) <= l.at && l.at <= f.Until.add(Patience) }) {
 			lines = append(lines, line{f.From, fmt.Sprintf("to %v fault: %s", f.Until, f.Kind)})
 		}
 	}
