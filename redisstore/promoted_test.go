@@ -3,7 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -24,32 +24,16 @@ func TestWaitReplicas_in_a_cluster_whose_client_knows_the_old_masters_only(t *te
 	_, err := setUp.SetSettings(t.Context(), "q", dueq.SettingsPatch{"wait_replicas": "1"})
 	must(t, err)
 	old := c.OwnerOf("delay:q")
-	var before []redis.ClusterSlot
-	var replica string
-	eventually(t, 10*time.Second, "the replica to be announced", func() bool {
-		before, err = c.Nodes()[0].Client(t).ClusterSlots(t.Context()).Result()
-		must(t, err)
-		replica = replicaOf(old, before)
-		return replica != ""
-	})
-	alone := make([]redis.ClusterSlot, len(before)) // as if there were no replicas
-	for i, slots := range before {
-		alone[i] = slots
-		alone[i].Nodes = slices.Clone(slots.Nodes[:1])
-	}
+	replica := replicaOf(t, c, old)
 	stores := map[string]*redisstore.Store{
-		"with": outdated(t, before), "without": outdated(t, alone), "one": openStore(t, old.URL(), patient),
+		"with": outdated(t, old, replica), "without": outdated(t, old), "one": openStore(t, old.URL(), patient),
 	}
 	for _, store := range stores {
 		_, err := store.Schedule(t.Context(), []dueq.Item{item("q", "a", dueq.In(time.Hour))})
 		must(t, err)
 	}
 
-	for _, node := range c.Nodes() {
-		if node.Addr() == replica {
-			must(t, node.Client(t).Do(t.Context(), "cluster", "failover").Err())
-		}
-	}
+	must(t, replica.Client(t).Do(t.Context(), "cluster", "failover").Err())
 	c.AwaitFailover(old)
 	if _, err := stores["with"].Schedule(t.Context(), []dueq.Item{item("q", "b", dueq.In(time.Hour))}); err != nil {
 		t.Errorf("its replicas are known: got %v, want that it is scheduled", err)
@@ -65,21 +49,29 @@ func TestWaitReplicas_in_a_cluster_whose_client_knows_the_old_masters_only(t *te
 	}
 }
 
-// replicaOf is the address of a master's replica, empty if none is announced.
-func replicaOf(master *redistest.Server, slots []redis.ClusterSlot) string {
-	for _, s := range slots {
-		if s.Nodes[0].Addr == master.Addr() && len(s.Nodes) > 1 {
-			return s.Nodes[1].Addr
+func replicaOf(t *testing.T, c *redistest.Cluster, master *redistest.Server) *redistest.Server {
+	t.Helper()
+	for _, replica := range c.Replicas() {
+		role, err := replica.Client(t).Do(t.Context(), "role").Slice()
+		must(t, err)
+		if strings.HasSuffix(master.Addr(), fmt.Sprintf(":%d", role[2])) {
+			return replica
 		}
 	}
-	return ""
+	t.Fatalf("%s has no replica", master.Addr())
+	return nil
 }
 
-// outdated is a store on a cluster client that hears nothing but slots.
-func outdated(t *testing.T, slots []redis.ClusterSlot) *redisstore.Store {
+// outdated is a store on a cluster client that takes the first of some servers
+// for the master of all slots and the others for its replicas, whatever happens.
+func outdated(t *testing.T, servers ...*redistest.Server) *redisstore.Store {
 	t.Helper()
+	all := redis.ClusterSlot{End: 16383}
+	for _, s := range servers {
+		all.Nodes = append(all.Nodes, redis.ClusterNode{Addr: s.Addr()})
+	}
 	client := redis.NewClusterClient(&redis.ClusterOptions{
-		ClusterSlots:          func(context.Context) ([]redis.ClusterSlot, error) { return slots, nil },
+		ClusterSlots:          func(context.Context) ([]redis.ClusterSlot, error) { return []redis.ClusterSlot{all}, nil },
 		ContextTimeoutEnabled: true,
 	})
 	t.Cleanup(func() { _ = client.Close() })
