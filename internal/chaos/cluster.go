@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,19 +19,14 @@ var (
 
 func startCluster(t testing.TB, safe bool) *System {
 	s := &shards{Cluster: redistest.StartCluster(t, 1, redistest.WithAOF())}
-	return &System{Addr: s.URL(), Safe: safe, Masters: s.masters, Faults: []Fault{
-		{Kind: "master killed", Hold: 2 * time.Second, Loses: lag, Begin: s.killMaster},
-		{Kind: "master deposed", Hold: 2 * time.Second, Loses: lag, Deposes: true, Begin: s.deposeMaster},
-		{Kind: "master frozen", Hold: time.Second, Begin: func() func() {
-			master := s.next()
-			master.Pause()
-			return master.Resume
-		}},
-		{Kind: "replica killed", Hold: 2 * time.Second, Begin: s.killReplica},
-		{Kind: "slot moved", Hold: time.Second, Begin: s.moveSlot},
-		{Kind: "scripts flushed", Begin: sendAll(t, s.Masters, "SCRIPT", "FLUSH")},
-		{Kind: "clients killed", Begin: sendAll(t, s.Masters, "CLIENT", "KILL", "TYPE", "normal")},
-	}}
+	return &System{Addr: s.URL(), Safe: safe, Masters: s.masters, Faults: slices.Concat(
+		hurtMasters(s, s.master, time.Second),
+		[]Fault{
+			killed("replica killed", s, s.replica),
+			{Kind: "slot moved", Hold: time.Second, Begin: s.moveSlot},
+		},
+		ordered(t, s.Masters),
+	)}
 }
 
 // shards is a cluster whose shards are hurt in turn.
@@ -41,68 +35,30 @@ type shards struct {
 	turn int
 }
 
-// next is the master of one queue after the other.
-func (s *shards) next() *redistest.Server {
-	return s.OwnerOf(s.nextKey())
-}
-
-func (s *shards) nextKey() string {
-	s.turn++
-	return redisstore.DefaultPrefix + queues[s.turn%len(queues)]
-}
-
 func (s *shards) masters() string {
 	s.AwaitStable()
 	return addresses(s.Masters())
 }
 
-func (s *shards) killMaster() func() {
-	master := s.next()
-	master.Kill()
-	s.AwaitFailover(master)
-	return func() {
-		master.Restart()
-		s.AwaitStable()
-	}
+// key is that of one queue after the other.
+func (s *shards) key() string {
+	s.turn++
+	return redisstore.DefaultPrefix + queues[s.turn%len(queues)]
 }
 
-// deposeMaster freezes a master for longer than the others wait for it.
-func (s *shards) deposeMaster() func() {
-	master := s.next()
-	master.Pause()
-	s.AwaitFailover(master)
-	return func() {
-		master.Resume()
-		s.AwaitStable()
-	}
-}
+func (s *shards) master() *redistest.Server { return s.OwnerOf(s.key()) }
 
-func (s *shards) killReplica() func() {
+func (s *shards) replica() *redistest.Server {
 	s.turn++
 	replicas := s.Replicas()
-	replica := replicas[s.turn%len(replicas)]
-	replica.Kill()
-	return func() {
-		replica.Restart()
-		s.AwaitStable()
-	}
+	return replicas[s.turn%len(replicas)]
 }
 
 // moveSlot moves a queue to the next master, first some of its keys.
 func (s *shards) moveSlot() func() {
-	key, masters := s.nextKey(), s.Masters()
-	owner := s.OwnerOf(key)
-	to := masters[(slices.Index(masters, owner)+1)%len(masters)]
+	key, masters := s.key(), s.Masters()
+	to := masters[(slices.Index(masters, s.OwnerOf(key))+1)%len(masters)]
 	moving := s.BeginReshard(s.SlotOf(key), to)
 	moving.Move(3)
 	return moving.Finish
-}
-
-func addresses(servers []*redistest.Server) string {
-	var all []string
-	for _, s := range servers {
-		all = append(all, s.Addr())
-	}
-	slices.Sort(all)
-	return strings.Join(all, " ")
 }

@@ -11,7 +11,6 @@ import (
 const (
 	maxGap    = 1500 * time.Millisecond // between two faults of the system, and between two of processes
 	maxFreeze = 6 * time.Second         // longer than a lease, so that some end
-	lag       = 2 * time.Second         // of a replica, at most
 )
 
 // step is one fault of a plan: what the seed alone decides.

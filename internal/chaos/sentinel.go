@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -17,22 +18,17 @@ var (
 
 func startSentinel(t testing.TB, safe bool) *System {
 	g := &guarded{Sentinel: redistest.StartSentinel(t, redistest.WithAOF())}
-	return &System{Addr: g.URL(), Safe: safe, Masters: g.master, Faults: []Fault{
-		{Kind: "master killed", Hold: 2 * time.Second, Loses: lag, Begin: g.killMaster},
-		{Kind: "master deposed", Hold: 2 * time.Second, Loses: lag, Deposes: true, Begin: g.deposeMaster},
-		{Kind: "master frozen", Hold: 600 * time.Millisecond, Begin: func() func() {
-			master := g.Master()
-			master.Pause()
-			return master.Resume
-		}},
-		{Kind: "replica killed", Hold: 2 * time.Second, Begin: func() func() { return g.kill(g.Replicas()) }},
-		{Kind: "sentinel killed", Hold: 2 * time.Second, Begin: func() func() { return g.kill(g.Sentinels()) }},
-		{Kind: "scripts flushed", Begin: sendAll(t, g.masters, "SCRIPT", "FLUSH")},
-		{Kind: "clients killed", Begin: sendAll(t, g.masters, "CLIENT", "KILL", "TYPE", "normal")},
-	}}
+	return &System{Addr: g.URL(), Safe: safe, Masters: g.master, Faults: slices.Concat(
+		hurtMasters(g, g.Master, 600*time.Millisecond),
+		[]Fault{
+			killed("replica killed", g, func() *redistest.Server { return g.inTurn(g.Replicas()) }),
+			killed("sentinel killed", g, func() *redistest.Server { return g.inTurn(g.Sentinels()) }),
+		},
+		ordered(t, func() []*redistest.Server { return []*redistest.Server{g.Master()} }),
+	)}
 }
 
-// guarded is servers that sentinels watch, hurt in turn.
+// guarded is servers that sentinels watch.
 type guarded struct {
 	*redistest.Sentinel
 	turn int
@@ -43,36 +39,7 @@ func (g *guarded) master() string {
 	return g.Master().Addr()
 }
 
-func (g *guarded) masters() []*redistest.Server { return []*redistest.Server{g.Master()} }
-
-func (g *guarded) killMaster() func() {
-	master := g.Master()
-	master.Kill()
-	g.AwaitFailover(master)
-	return func() {
-		master.Restart()
-		g.AwaitStable()
-	}
-}
-
-// deposeMaster freezes the master for longer than the sentinels wait for it.
-func (g *guarded) deposeMaster() func() {
-	master := g.Master()
-	master.Pause()
-	g.AwaitFailover(master)
-	return func() {
-		master.Resume()
-		g.AwaitStable()
-	}
-}
-
-// kill kills the next of some servers.
-func (g *guarded) kill(some []*redistest.Server) func() {
+func (g *guarded) inTurn(servers []*redistest.Server) *redistest.Server {
 	g.turn++
-	victim := some[g.turn%len(some)]
-	victim.Kill()
-	return func() {
-		victim.Restart()
-		g.AwaitStable()
-	}
+	return servers[g.turn%len(servers)]
 }

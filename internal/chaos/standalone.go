@@ -50,16 +50,6 @@ func send(t testing.TB, srv *redistest.Server, command ...any) func() (end func(
 	}
 }
 
-// sendAll is a fault that is one command to each of some servers.
-func sendAll(t testing.TB, servers func() []*redistest.Server, command ...any) func() (end func()) {
-	return func() func() {
-		for _, srv := range servers() {
-			send(t, srv, command...)()
-		}
-		return nil
-	}
-}
-
 // opened makes the store of a package the interface, nil if there is none.
 func opened[S dueq.Store](store S, err error) (dueq.Store, error) {
 	if err != nil {
