@@ -176,7 +176,7 @@ func (c *checker) task(k Key) *task {
 }
 
 // order sorts deliveries of one task as the store made them. Of claims that
-// overlap the store's clock tells, unless somebody set it then.
+// overlap the store's clock tells or, if somebody set it then, their numbers.
 func (c *checker) order(ds []*Delivery) {
 	slices.SortStableFunc(ds, func(a, b *Delivery) int { return cmp.Compare(a.Asked, b.Asked) })
 	for i := 1; i < len(ds); i++ {
@@ -187,8 +187,20 @@ func (c *checker) order(ds []*Delivery) {
 }
 
 func (c *checker) inverted(a, b *Delivery) bool {
-	return b.Asked < a.Answered && b.Now.Before(a.Now) &&
-		!c.stepped(min(a.Asked, b.Asked), max(a.Answered, b.Answered))
+	switch {
+	case b.Asked >= a.Answered:
+		return false
+	case c.stepped(min(a.Asked, b.Asked), max(a.Answered, b.Answered)):
+		return numbered(b.Token, a.Token)
+	}
+	return b.Now.Before(a.Now)
+}
+
+// numbered: the first delivery number is before the second. They are given one
+// after the other and begin anew after 999,999.
+func numbered(first, second dueq.Token) bool {
+	ahead := (second - first + 1_000_000) % 1_000_000
+	return ahead > 0 && ahead < 500_000
 }
 
 func (c *checker) checkTask(t *task) {

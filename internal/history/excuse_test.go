@@ -50,6 +50,20 @@ func TestCheck_what_a_fault_excuses(t *testing.T) {
 	})
 }
 
+func TestCheck_the_number_orders_claims_that_overlap_while_the_clock_is_set(t *testing.T) {
+	t.Parallel()
+	s := newStory()
+	s.schedule(0, 5, "1", 100, dueq.StatusScheduled)
+	first := s.deliver("w1", "1", 110, 100)
+	first.Verdict, first.settles[0].Verdict, first.settles[0].Due = dueq.VerdictRetry, dueq.VerdictRetry, clock(125)
+	second := s.deliver("w2", "1", 130, 125)
+	second.Asked, second.Attempt = first.Asked-1, 2
+	s.fault("step", "", 105, 2000).Step = 500 * time.Millisecond
+	s.expectNothing(t)
+	first.Token, second.Token = 999_999, 3 // after the last number comes the first
+	s.expectNothing(t)
+}
+
 func TestCheck_an_error_that_callers_cannot_tell_from_others(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
