@@ -305,9 +305,6 @@ func (s *Store) explain(ctx context.Context, k *keys, err error) error {
 			return dueq.Unavailable(err)
 		}
 	}
-	if addr, _ := redirection(err); addr != "" && s.cluster != nil {
-		return dueq.Unavailable(err) // the cluster does not know its own mind yet
-	}
 	if redis.HasErrorPrefix(err, "WRONGTYPE") && k != nil {
 		if named := s.wrongKey(ctx, k); named != nil {
 			return named

@@ -69,7 +69,7 @@ func (s *Store) runReplicated(ctx context.Context, in *invocation) {
 		switch {
 		case noScript(in.err):
 			prepare = (*invocation).eval
-		case addr != "":
+		case addr != "" && s.cluster != nil:
 			other := s.at(ctx, addr, to)
 			defer other.Close()
 			to, asking = other, ask
