@@ -18,6 +18,15 @@ build: ## the command line, to bin/dueq
 bench: ## measure the store that DUEQ_STORE names, for example redis://127.0.0.1:6379
 	@go run ./cmd/dueq bench
 
+bench-peers: bin/bench ## dueq beside textbook ZADD, asynq, BullMQ, beanstalkd, raw Redis; FLAGS=-quick, -full (10 M) or -help
+	@cd bench && ./install && ../bin/bench -docs ../docs/performance.md $(FLAGS)
+
+bench-growth: bin/bench ## dueq with up to 10,000,000 tasks and 1,000 queues; FLAGS as above
+	@cd bench && ./install && ../bin/bench -growth -budget 20m -docs ../docs/performance.md $(FLAGS)
+
+bin/bench:
+	@go build -C bench -o ../bin/bench .
+
 kill-rounds: ## 100 rounds of killing workers, producers and Redis under load, instead of 5
 	@DUEQ_KILL_ROUNDS=100 go test -p 1 -run Kill -v -timeout 60m ./redisstore ./sqlitestore ./cmd/dueq
 
@@ -42,4 +51,4 @@ mutations: ## break each rule on purpose and see that a test catches it
 bulk: ## a million tasks through every long command, with time and memory
 	@DUEQ_BULK=1 go test -run 'TestScheduleFromBulk|TestMemory' -v -timeout 30m ./cmd/dueq
 
-.PHONY: help test demo build bench kill-rounds layouts chaos fuzz model mutations bulk
+.PHONY: help test demo build bench bench-peers bench-growth bin/bench kill-rounds layouts chaos fuzz model mutations bulk

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"sync"
 	"time"
 )
 
@@ -26,15 +27,18 @@ type Sizes struct {
 type Measurement struct {
 	Work, Case string
 	Rounds     func(*Peer) int // how often a system is measured at most; nil is every round
+	Together   bool            // all systems at the same time, since nothing is timed
 	Run        func(context.Context, *session) (Values, error)
 }
 
 // driver measures, and keeps what it found.
 type driver struct {
-	sizes  Sizes
-	peers  []*Peer // those that can be had
-	until  time.Time
-	say    io.Writer
+	sizes Sizes
+	peers []*Peer // those that can be had
+	until time.Time
+	say   io.Writer
+
+	mu     sync.Mutex // guards what follows
 	values map[row][]Values
 	failed []Failure
 }
@@ -57,14 +61,24 @@ type Failure struct {
 func (d *driver) measure(ctx context.Context, all []Measurement) {
 	for round := range d.sizes.Rounds {
 		for _, m := range all {
-			for _, p := range d.peers {
-				if ctx.Err() != nil || round > 0 && time.Now().After(d.until) {
-					return
-				}
-				if p.does(m.Work) && (m.Rounds == nil || round < m.Rounds(p)) {
-					d.measureOne(ctx, m, p, round)
-				}
-			}
+			d.measureAll(ctx, m, round)
+		}
+	}
+}
+
+// measureAll measures one case with every system that does it.
+func (d *driver) measureAll(ctx context.Context, m Measurement, round int) {
+	var together sync.WaitGroup
+	defer together.Wait()
+	for _, p := range d.peers {
+		late := round > 0 && time.Now().After(d.until)
+		if ctx.Err() != nil || late || !p.does(m.Work) || m.Rounds != nil && round >= m.Rounds(p) {
+			continue
+		}
+		if m.Together {
+			together.Go(func() { d.measureOne(ctx, m, p, round) })
+		} else {
+			d.measureOne(ctx, m, p, round)
 		}
 	}
 }
@@ -72,6 +86,8 @@ func (d *driver) measure(ctx context.Context, all []Measurement) {
 func (d *driver) measureOne(ctx context.Context, m Measurement, p *Peer, round int) {
 	began := time.Now()
 	v, err := d.runOne(ctx, m, p)
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	fmt.Fprintf(d.say, "%d %-10s %-20s %-12s %6.1f s", round+1, m.Work, m.Case, p.Name, time.Since(began).Seconds())
 	if err != nil {
 		fmt.Fprintln(d.say, "  failed:", err)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -61,28 +62,45 @@ func (o *options) measure(ctx context.Context) error {
 	all := o.measurements(d.sizes)
 	d.measure(ctx, all)
 	r.Lines, r.Failed, r.Took = d.lines(all), d.failed, time.Since(began).Seconds()
-	name := "growth"
 	if !o.growth {
-		name, r.Goals = "peers", reach(goals(), r.Lines)
+		r.Goals = reach(goals(), r.Lines)
 	}
 	r.Markdown(os.Stdout)
-	if err := r.write(o.dir, name); err != nil {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return o.write(&r)
+}
+
+// write stores a report. One that is quick or partial gets a name of its own
+// and does not reach the document.
+func (o *options) write(r *Report) error {
+	name := "peers"
+	if o.growth {
+		name = "growth"
+	}
+	whole := !o.quick && o.works == "" && o.system == ""
+	file := name
+	if !whole {
+		file = "partial-" + name
+	}
+	if err := r.write(o.dir, file); err != nil {
 		return err
 	}
 	if o.growth {
-		if err := writePicture(o.dir, r.Lines); err != nil {
+		if err := writePicture(filepath.Join(o.dir, file+".svg"), r.Lines); err != nil {
 			return err
 		}
 	}
-	if o.docs == "" {
-		return ctx.Err()
+	if o.docs == "" || !whole {
+		return nil
 	}
-	return updateDocs(o.docs, name, &r)
+	return updateDocs(o.docs, name, r)
 }
 
 func (o *options) sizes() Sizes {
 	s := Sizes{
-		Rounds: 3, Schedule: 50_000, Drain: 50_000, PrecisionSeconds: 5, IdleSeconds: 10,
+		Rounds: 3, Schedule: 50_000, Drain: 30_000, PrecisionSeconds: 5, IdleSeconds: 10,
 		Memory: []int{100_000, 1_000_000}, Claim: []int{2_000, 1_000_000}, ClaimRounds: 300,
 		Growth: []int{10_000, 100_000, 1_000_000, 10_000_000},
 	}

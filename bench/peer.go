@@ -17,18 +17,19 @@ type Peer struct {
 	open    func(addr string) (System, error) // in a client process; nil if the client is a program of its own
 	program []string                          // that client
 	batch   bool                              // has a batch form
+	fast    bool                              // would be done in an instant; see scaled
 	works   []string                          // what is measured
 	find    func() (version string, err error)
 }
 
 var peers = []*Peer{
-	{Name: "dueq", start: startRedis, open: openDueqRedis, batch: true,
+	{Name: "dueq", start: startRedis, open: openDueqRedis, batch: true, fast: true,
 		works: []string{"schedule", "batch", "drain", "precision", "processes", "idle", "memory", "claim", "growth", "queues"},
 		find:  func() (string, error) { return "this tree", nil }},
-	{Name: "dueq SQLite", start: startFile, open: openDueqSQLite, batch: true,
+	{Name: "dueq SQLite", start: startFile, open: openDueqSQLite, batch: true, fast: true,
 		works: []string{"schedule", "batch", "drain", "precision"},
 		find:  module("modernc.org/sqlite")},
-	{Name: "raw Redis", start: startRedis, open: openRaw, batch: true,
+	{Name: "raw Redis", start: startRedis, open: openRaw, batch: true, fast: true,
 		works: []string{"batch", "drain", "memory", "claim"},
 		find:  program("redis-server", "--version")},
 	{Name: "textbook", start: startRedis, open: openTextbook, batch: true,
@@ -55,6 +56,15 @@ func findPeer(name string) (*Peer, error) {
 }
 
 func (p *Peer) does(work string) bool { return slices.Contains(p.works, work) }
+
+// scaled is how many tasks a system gets where many callers or handlers share
+// them: more if it is fast, so that what is timed is not a blink.
+func (p *Peer) scaled(n int) int {
+	if p.fast {
+		return 4 * n
+	}
+	return n
+}
 
 // module finds the version of a Go module that is linked in.
 func module(path string) func() (string, error) {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"strings"
 )
 
@@ -33,11 +32,11 @@ const (
 
 type point struct{ x, y float64 }
 
-// writePicture draws growth.svg.
-func writePicture(dir string, lines []line) error {
+// writePicture draws the growth into an SVG file.
+func writePicture(file string, lines []line) error {
 	var b strings.Builder
 	drawPicture(&b, lines)
-	return os.WriteFile(filepath.Join(dir, "growth.svg"), []byte(b.String()), 0o644)
+	return os.WriteFile(file, []byte(b.String()), 0o644)
 }
 
 func drawPicture(w io.Writer, lines []line) {

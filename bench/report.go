@@ -52,14 +52,14 @@ var tables = []table{
 	{"processes", "Worker processes on one queue, 1,000 tasks/s, 16 slots each", "processes",
 		slices.Concat(drift, []column{{"early", "early"}, {"claims", "claims/task"}}, cost[:3])},
 	{"idle", "Idle, one worker process", "queues",
-		[]column{{"commands_per_s", "commands sent/s"}, {"reads_per_s", "round trips/s"}, {"cpu_share", "server CPU share"}}},
+		[]column{{"commands_per_s", "commands sent/s"}, {"trips_per_s", "bursts/s"}, {"cpu_share", "server CPU share"}}},
 	{"memory", "Memory of a scheduled task, ids of 28 bytes", "tasks", []column{{"bytes", "bytes/task"}}},
 	{"claim", "Claim of 100 due tasks among scheduled ones", "scheduled",
 		[]column{{"claim_p50_ms", "p50 ms"}, {"claim_p99_ms", "p99 ms"}}},
 	{"growth", "Growth with what is scheduled", "scheduled",
 		[]column{{"schedule_per_s", "schedule/s"}, {"drain_per_s", "drain/s"}, {"claim_p50_ms", "claim of 100 p50 ms"}, {"claim_p99_ms", "p99 ms"}}},
 	{"queues", "Growth with queues in one worker process", "queues",
-		[]column{{"drain_per_s", "drain/s"}, {"drift_p50_ms", "drift p50 ms"}, {"drift_p99_ms", "p99 ms"}, {"commands_per_s", "idle commands/s"}, {"reads_per_s", "idle round trips/s"}}},
+		[]column{{"drain_per_s", "drain/s"}, {"drift_p50_ms", "drift p50 ms"}, {"drift_p99_ms", "p99 ms"}, {"commands_per_s", "idle commands/s"}, {"trips_per_s", "idle bursts/s"}}},
 }
 
 // brief is the first figures of a work, for the log.

@@ -22,8 +22,8 @@ import (
 type Server interface {
 	Addr() string
 	Usage(ctx context.Context) (Usage, error)
-	// Sent counts the commands that clients send within d.
-	Sent(ctx context.Context, d time.Duration) (int64, error)
+	// Listen counts what clients send within d.
+	Listen(ctx context.Context, d time.Duration) (Traffic, error)
 	Stop()
 }
 
@@ -31,8 +31,13 @@ type Server interface {
 type Usage struct {
 	CPU      float64 // seconds
 	Commands int64   // those inside scripts too, ours not
-	Reads    int64   // from sockets: round trips
 	Memory   int64   // bytes
+}
+
+// Traffic is what clients sent.
+type Traffic struct {
+	Commands int64 // those inside scripts not
+	Trips    int64 // bursts: commands of one connection with no pause between, as in a pipeline
 }
 
 const startPatience = 10 * time.Second
@@ -125,7 +130,7 @@ func (s *redisServer) Stop() {
 }
 
 func (s *redisServer) Usage(ctx context.Context) (Usage, error) {
-	text, err := s.client.InfoMap(ctx, "cpu", "commandstats", "stats", "memory").Result()
+	text, err := s.client.InfoMap(ctx, "cpu", "commandstats", "memory").Result()
 	if err != nil {
 		return Usage{}, err
 	}
@@ -138,7 +143,6 @@ func (s *redisServer) Usage(ctx context.Context) (Usage, error) {
 		}
 	}
 	u.CPU = number(info["used_cpu_user"]) + number(info["used_cpu_sys"])
-	u.Reads = int64(number(info["total_reads_processed"]))
 	u.Memory = int64(number(info["used_memory"]))
 	return u, nil
 }
@@ -167,25 +171,47 @@ func number(text string) float64 {
 	return f
 }
 
-// Sent listens to MONITOR, which marks what scripts call.
-func (s *redisServer) Sent(ctx context.Context, d time.Duration) (int64, error) {
+// Listen reads MONITOR, which marks what scripts call.
+func (s *redisServer) Listen(ctx context.Context, d time.Duration) (Traffic, error) {
 	conn, err := net.Dial("tcp", s.addr)
 	if err != nil {
-		return 0, err
+		return Traffic{}, err
 	}
 	defer conn.Close()
 	if _, err := fmt.Fprint(conn, "MONITOR\r\n"); err != nil {
-		return 0, err
+		return Traffic{}, err
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(d))
-	sent := int64(-1) // for the answer to MONITOR
+	m := monitor{last: make(map[string]float64)}
 	lines := bufio.NewScanner(conn)
 	for lines.Scan() {
-		if !strings.Contains(lines.Text(), " lua] ") {
-			sent++
-		}
+		m.take(lines.Text())
 	}
-	return max(sent, 0), ctx.Err()
+	return m.Traffic, ctx.Err()
+}
+
+// monitor counts lines of MONITOR: +1700000000.123456 [0 127.0.0.1:4711] "ping".
+type monitor struct {
+	Traffic
+	last map[string]float64 // by connection, in seconds
+}
+
+// pipelineGap is the longest pause within one pipeline. Somebody who waits at
+// an empty queue leaves more between two.
+const pipelineGap = 0.010
+
+func (m *monitor) take(line string) {
+	clock, rest, _ := strings.Cut(strings.TrimPrefix(line, "+"), " [")
+	from, _, ok := strings.Cut(rest, "]")
+	if !ok || strings.HasSuffix(from, " lua") {
+		return
+	}
+	at := number(clock)
+	m.Commands++
+	if last, ok := m.last[from]; !ok || at-last > pipelineGap {
+		m.Trips++
+	}
+	m.last[from] = at
 }
 
 // beanstalkdServer is a beanstalkd without a log.
@@ -221,14 +247,16 @@ func (s *beanstalkdServer) Usage(context.Context) (Usage, error) {
 	return u, err
 }
 
-func (s *beanstalkdServer) Sent(ctx context.Context, d time.Duration) (int64, error) {
+// Listen counts commands; each is a round trip.
+func (s *beanstalkdServer) Listen(ctx context.Context, d time.Duration) (Traffic, error) {
 	before, err := s.Usage(ctx)
 	if err != nil {
-		return 0, err
+		return Traffic{}, err
 	}
 	sleepUntil(ctx, time.Now().Add(d))
 	after, err := s.Usage(ctx)
-	return after.Commands - before.Commands, err
+	n := after.Commands - before.Commands
+	return Traffic{n, n}, err
 }
 
 func residentBytes(pid int) (int64, error) {
@@ -254,6 +282,6 @@ func startFile() (Server, error) {
 func (s *fileServer) Addr() string                         { return filepath.Join(s.dir, "dueq.db") }
 func (s *fileServer) Stop()                                { _ = os.RemoveAll(s.dir) }
 func (s *fileServer) Usage(context.Context) (Usage, error) { return Usage{}, nil }
-func (s *fileServer) Sent(context.Context, time.Duration) (int64, error) {
-	return 0, errors.New("a file gets no commands")
+func (s *fileServer) Listen(context.Context, time.Duration) (Traffic, error) {
+	return Traffic{}, errors.New("a file gets no commands")
 }

@@ -171,10 +171,7 @@ func (s *session) do(ctx context.Context, plan Plan) (Result, Usage, error) {
 }
 
 func (u Usage) since(before Usage) Usage {
-	return Usage{
-		CPU: u.CPU - before.CPU, Commands: u.Commands - before.Commands,
-		Reads: u.Reads - before.Reads, Memory: u.Memory - before.Memory,
-	}
+	return Usage{CPU: u.CPU - before.CPU, Commands: u.Commands - before.Commands, Memory: u.Memory - before.Memory}
 }
 
 // workers are client processes that handle tasks side by side.

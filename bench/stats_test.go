@@ -100,3 +100,21 @@ func TestCommandsOfConnectionsDoNotCount(t *testing.T) {
 		}
 	}
 }
+
+func TestCommandsOfAPipelineAreOneRoundTripAndThoseOfScriptsAreNone(t *testing.T) {
+	t.Parallel()
+	m := monitor{last: map[string]float64{}}
+	for _, line := range []string{
+		"+OK",
+		`+1700000000.000000 [0 127.0.0.1:1] "evalsha" "x"`,
+		`+1700000000.000010 [0 lua] "zrange" "x"`,
+		`+1700000000.000900 [0 127.0.0.1:1] "evalsha" "x"`,
+		`+1700000000.001000 [0 127.0.0.1:2] "get" "[a]"`,
+		`+1700000001.000000 [0 127.0.0.1:1] "evalsha" "x"`,
+	} {
+		m.take(line)
+	}
+	if want := (Traffic{Commands: 4, Trips: 3}); m.Traffic != want {
+		t.Errorf("got %+v, want %+v", m.Traffic, want)
+	}
+}

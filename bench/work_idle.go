@@ -11,7 +11,7 @@ import (
 func idleWorks(sizes Sizes) []Measurement {
 	var all []Measurement
 	for _, queues := range []int{1, 100} {
-		all = append(all, Measurement{Work: "idle", Case: fmt.Sprint(queues), Rounds: once, Run: func(ctx context.Context, s *session) (Values, error) {
+		all = append(all, Measurement{Work: "idle", Case: fmt.Sprint(queues), Rounds: once, Together: true, Run: func(ctx context.Context, s *session) (Values, error) {
 			return s.idle(ctx, queues, sizes.IdleSeconds)
 		}})
 	}
@@ -34,15 +34,15 @@ func (s *session) idle(ctx context.Context, queues, seconds int) (Values, error)
 		return nil, err
 	}
 	d := time.Duration(seconds) * time.Second
-	sent, sentErr := s.server.Sent(ctx, d)
+	sent, sentErr := s.server.Listen(ctx, d)
 	after, err := s.server.Usage(ctx)
 	if err := errors.Join(sentErr, err); err != nil {
 		return nil, err
 	}
-	used := after.since(before)
-	v := Values{"commands_per_s": float64(sent) / d.Seconds(), "cpu_share": used.CPU / d.Seconds()}
-	if used.Reads > 0 {
-		v["reads_per_s"] = float64(used.Reads-2) / d.Seconds() // ours: MONITOR, INFO
+	v := Values{
+		"commands_per_s": float64(sent.Commands) / d.Seconds(),
+		"trips_per_s":    float64(sent.Trips) / d.Seconds(),
+		"cpu_share":      after.since(before).CPU / d.Seconds(),
 	}
 	_, err = ws.finish(ctx, 0, time.Now())
 	return v, err

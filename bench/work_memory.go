@@ -12,7 +12,7 @@ func memoryWorks(sizes Sizes) []Measurement {
 	var all []Measurement
 	for _, n := range sizes.Memory {
 		for _, body := range []int{0, 120} {
-			all = append(all, Measurement{Work: "memory", Case: memoryCase(n, body), Rounds: once, Run: func(ctx context.Context, s *session) (Values, error) {
+			all = append(all, Measurement{Work: "memory", Case: memoryCase(n, body), Rounds: once, Together: true, Run: func(ctx context.Context, s *session) (Values, error) {
 				return s.memory(ctx, n, body)
 			}})
 		}

@@ -20,6 +20,9 @@ func scheduleWorks(sizes Sizes) []Measurement {
 			n /= 10
 		}
 		all = append(all, Measurement{Work: "schedule", Case: fmt.Sprint(callers), Run: func(ctx context.Context, s *session) (Values, error) {
+			if callers == 128 {
+				return s.schedule(ctx, farPlan(s.peer.scaled(n), callers, false))
+			}
 			return s.schedule(ctx, farPlan(n, callers, false))
 		}})
 	}
