@@ -126,13 +126,13 @@ func (h *handle) awaitReady() error {
 func (h *handle) release(fromMs int64) { fmt.Fprintf(h.stdin, "go %d\n", fromMs) }
 
 // end tells a client that works to stop, and returns its result.
-func (h *handle) end(patience time.Duration) (Result, error) {
+func (h *handle) end(ctx context.Context, patience time.Duration) (Result, error) {
 	h.stdin.Close()
-	return h.await(patience)
+	return h.await(ctx, patience)
 }
 
 // await waits for the result of a client, at most so long.
-func (h *handle) await(patience time.Duration) (Result, error) {
+func (h *handle) await(ctx context.Context, patience time.Duration) (Result, error) {
 	defer h.process.kill()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -147,6 +147,8 @@ func (h *handle) await(patience time.Duration) (Result, error) {
 		return r, nil
 	case <-timer.C:
 		return Result{}, errors.New("the client does not end")
+	case <-ctx.Done():
+		return Result{}, ctx.Err()
 	}
 }
 
@@ -162,7 +164,7 @@ func (s *session) do(ctx context.Context, plan Plan) (Result, Usage, error) {
 		return Result{}, Usage{}, err
 	}
 	h.release(plan.FromMs)
-	r, err := h.await(10 * time.Minute)
+	r, err := h.await(ctx, 10*time.Minute)
 	if err != nil {
 		return r, Usage{}, err
 	}
@@ -216,7 +218,7 @@ func (ws workers) finish(ctx context.Context, n int, deadline time.Time) ([]Resu
 	results, errs := make([]Result, len(ws)), make([]error, len(ws))
 	var ending sync.WaitGroup
 	for i, h := range ws {
-		ending.Go(func() { results[i], errs[i] = h.end(clientPatience) })
+		ending.Go(func() { results[i], errs[i] = h.end(ctx, clientPatience) })
 	}
 	ending.Wait()
 	return results, errors.Join(errs...)

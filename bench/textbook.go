@@ -94,6 +94,7 @@ func (s *textbook) poll(ctx context.Context, queue string, handle func(string)) 
 
 func (s *textbook) due(ctx context.Context, queue string, limit int) ([]string, error) {
 	s.claims.Add(1)
+	//lint:ignore SA1019 the articles write it so
 	return s.client.ZRangeByScore(ctx, queue, &redis.ZRangeBy{
 		Min: "-inf", Max: strconv.FormatInt(time.Now().UnixMilli(), 10), Count: int64(limit),
 	}).Result()

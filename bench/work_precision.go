@@ -58,7 +58,7 @@ func (s *session) precision(ctx context.Context, seconds, processes, queues int)
 	plan.FromMs = time.Now().Add(settleDown + precisionLead).UnixMilli()
 	producing := make(chan error, 1)
 	go func() {
-		_, err := s.run(plan)
+		_, err := s.run(ctx, plan)
 		producing <- err
 	}()
 	patience := settleDown + precisionLead + time.Duration(seconds+1)*time.Second + precisionTail
@@ -71,11 +71,11 @@ func (s *session) precision(ctx context.Context, seconds, processes, queues int)
 }
 
 // run runs a client to its end; the server is not looked at.
-func (s *session) run(plan Plan) (Result, error) {
+func (s *session) run(ctx context.Context, plan Plan) (Result, error) {
 	h, err := s.start(plan)
 	if err != nil {
 		return Result{}, err
 	}
 	h.release(plan.FromMs)
-	return h.await(10 * time.Minute)
+	return h.await(ctx, 10*time.Minute)
 }
