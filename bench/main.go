@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -48,7 +49,7 @@ func run() error {
 	flag.StringVar(&o.dir, "results", "results", "directory of the results")
 	flag.StringVar(&o.docs, "docs", "", "document to put the results into")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return o.measure(ctx)
 }
