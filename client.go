@@ -3,6 +3,7 @@ package dueq
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 )
 
@@ -191,6 +192,7 @@ func (c *Client) send() {
 	var batch []*call
 	var items []Item
 	for {
+		runtime.Gosched() // callers that were just answered join in
 		c.mu.Lock()
 		batch, c.pending = c.pending, batch[:0]
 		if len(batch) == 0 {

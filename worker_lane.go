@@ -29,6 +29,7 @@ type lane struct {
 	settings Settings
 	buffer   []*held
 	runs     map[*run]struct{}
+	starting bool          // a goroutine of work has not begun yet
 	mean     time.Duration // of a run, smoothed; zero before the first ended
 	batched  float64       // share of its tasks that go into batches, smoothed
 	results  []verdict     // to be settled
@@ -134,19 +135,25 @@ func (l *lane) accept(tasks []*held) {
 	l.start()
 }
 
-// start has a goroutine per free slot work on the buffer. Called with mu held.
+// start has one more goroutine work on the buffer, if there is a free slot and
+// none is about to begin. Each that takes a task starts the next: handlers that
+// block fill all slots at once, instant ones need few goroutines. Called with
+// mu held.
 func (l *lane) start() {
-	for n := min(l.concurrency()-len(l.runs), len(l.buffer)); n > 0; n-- {
-		r := &run{}
-		l.runs[r] = struct{}{}
-		l.w.handlers.Go(func() { l.work(r) })
+	if l.starting || len(l.buffer) == 0 || len(l.runs) >= l.concurrency() {
+		return
 	}
+	r := &run{}
+	l.runs[r] = struct{}{}
+	l.starting = true
+	l.w.handlers.Go(func() { l.work(r) })
 }
 
 // work runs handlers until the buffer is empty.
 func (l *lane) work(r *run) {
 	defer l.leave(r)
 	l.mu.Lock()
+	l.starting = false
 	route := l.take(r, time.Now())
 	l.mu.Unlock()
 	for route != nil {
@@ -184,6 +191,7 @@ func (l *lane) take(r *run, now time.Time) *route {
 			l.settleLater(verdict{held: h, result: Result{Task: h.task, Verdict: VerdictRelease, Delay: unhandledDelay}})
 		default:
 			l.begin(r, h, route, now)
+			l.start()
 			return route
 		}
 	}

@@ -109,14 +109,15 @@ func benchItems(n int, from time.Duration) []dueq.Item {
 }
 
 // measure starts the clock, and stops it: tasks a second, and the processor
-// time of Redis a task.
+// time of Redis and the scripts a task.
 func measure(b *testing.B, srv *redistest.Server) (done func()) {
-	before := srv.CPU(b)
+	before, scripts := srv.CPU(b), srv.Commands(b)["evalsha"]
 	b.ReportAllocs()
 	b.ResetTimer()
 	return func() {
 		b.StopTimer()
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 		b.ReportMetric(float64((srv.CPU(b)-before).Nanoseconds())/float64(b.N), "redis-ns/op")
+		b.ReportMetric(float64(srv.Commands(b)["evalsha"]-scripts)/float64(b.N), "scripts/op")
 	}
 }

@@ -107,7 +107,7 @@ func (s *Store) batches(items []dueq.Item, order []int) (out []*batch, left []in
 		b.plain = b.plain && item.IfExists == dueq.Replace && item.Task.Body == nil && item.Task.Priority == 0
 	}
 	for _, b := range out {
-		b.in.args = []any{"0", s.wakeChannel(), b.in.keys.queue, ""}
+		b.in.args = []any{"0", s.wakeChannel(), b.in.keys.queue, "", ""}
 		if b.plain {
 			b.encodePlain(items)
 		} else {
@@ -122,7 +122,13 @@ func (s *Store) batches(items []dueq.Item, order []int) (out []*batch, left []in
 func (b *batch) encodePlain(items []dueq.Item) {
 	buf := make([]byte, 0, 48*len(b.items))
 	ends := make([]int, 0, 2*len(b.items))
+	mode, earliest := "a", int64(math.MaxInt64)
 	for _, i := range b.items {
+		if due, absolute := items[i].When.Absolute(); absolute {
+			earliest = min(earliest, due)
+		} else {
+			mode = "r"
+		}
 		buf = appendWhen(buf, items[i].When)
 		ends = append(ends, len(buf))
 		buf = items[i].Task.AppendMember(buf)
@@ -130,8 +136,8 @@ func (b *batch) encodePlain(items []dueq.Item) {
 	}
 	all, start := string(buf), 0
 	texts := make([]string, len(ends))
-	args := append(make([]any, 0, 4+len(ends)), b.in.args...)
-	args[3] = "r"
+	args := append(make([]any, 0, 5+len(ends)), b.in.args...)
+	args[3], args[4] = mode, earliest
 	for i, end := range ends {
 		texts[i] = all[start:end]
 		args = append(args, &texts[i])

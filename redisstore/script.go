@@ -6,7 +6,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
-	"strings"
+	"regexp"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,8 +16,7 @@ import (
 //go:embed lua/*.lua
 var lua embed.FS
 
-// script is one transition: the file of its name, with what it builds on put
-// in after the first line.
+// script is one transition: the file of its name, with what it includes.
 type script struct {
 	source string
 	sha    string
@@ -26,12 +25,12 @@ type script struct {
 
 var (
 	scheduleScript = load("schedule")
-	claimScript    = load("claim", "member", "run")
-	settleScript   = load("settle", "run")
+	claimScript    = load("claim")
+	settleScript   = load("settle")
 	extendScript   = load("extend")
 	changeScript   = load("change")
-	getScript      = load("get", "info")
-	listScript     = load("list", "info")
+	getScript      = load("get")
+	listScript     = load("list")
 	statsScript    = load("stats")
 	settingsScript = load("settings")
 )
@@ -43,15 +42,14 @@ func init() {
 	scheduleScript.names, claimScript.names, settingsScript.names = true, true, true
 }
 
-func load(name string, parts ...string) *script {
-	shebang, body, _ := strings.Cut(read(name), "\n")
-	var b strings.Builder
-	b.WriteString(shebang + "\n")
-	for _, part := range append([]string{"common"}, parts...) {
-		b.WriteString(read(part))
-	}
-	b.WriteString(body)
-	return newScript(b.String())
+// include is a line of a script that stands for another file. What is defined
+// there costs time in every call, so scripts include it where they need it.
+var include = regexp.MustCompile(`(?m)^-- include ([a-z]+)$\n`)
+
+func load(name string) *script {
+	return newScript(include.ReplaceAllStringFunc(read(name), func(line string) string {
+		return read(include.FindStringSubmatch(line)[1])
+	}))
 }
 
 func newScript(source string) *script {

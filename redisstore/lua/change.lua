@@ -7,6 +7,9 @@
 -- in force or -1, for the first tasks if they are too many for one call:
 --   1 done  2 kept  3 running  4 not found  5 dead  6 changed  7 due out of bounds
 
+-- include core
+-- include common
+
 if late(ARGV[1]) then return {LATE, clock} end
 local before, earliest = head(), nil
 side_data()

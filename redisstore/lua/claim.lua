@@ -2,9 +2,14 @@
 -- claim.lua: do all that time made due in one queue, and lease due tasks.
 -- ARGV  1 deadline ms (0 none)  2 channel  3 queue  4 max  5 lease us (0: setting)
 -- Returns 0, clock, then: the leases, or -1 if at most once; when there is more,
---   ms (-1 never); the last claim before, ms (0 never); 1 if paused; members and dues with a space after each but the
---   last; their tries, or false; their bodies, or false
+--   ms (-1 never); the last claim before, ms (0 never); 1 if paused; members and
+--   dues with spaces between; their tries, or false; their bodies, or false
 -- Returns 2, clock, lease_max ms if the lease is not 1 s to lease_max
+
+-- include core
+-- include common
+-- include member
+-- include run
 
 if late(ARGV[1]) then return {LATE, clock} end
 local channel, queue, max = ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -16,7 +21,8 @@ local lease, lease_max = tonumber(ARGV[5]), number_or(s[6], 86400000)
 if lease == 0 then lease = number_or(s[5], 30000) * 1000 end
 if lease < 1000000 or lease > lease_max * 1000 then return {2, clock, lease_max} end
 
-local st = call('HMGET', STATS, 'last', 'grace', 'number', 'claimed', 'ended', 'refused', 'trimmed')
+local STAT_NAMES = {'grace', 'number', 'claimed', 'ended', 'refused', 'trimmed'}
+local st = call('HMGET', STATS, 'last', unpack(STAT_NAMES))
 local last, grace = number_or(st[1], nil), number_or(st[2], 0)
 local number, claimed = number_or(st[3], now_us), number_or(st[4], 0)
 local ended, refused, trimmed = number_or(st[5], 0), number_or(st[6], 0), number_or(st[7], 0)
@@ -258,8 +264,11 @@ if priority and reasons and body_count + tries_count > 0 then -- the letter may 
 end
 
 claimed = claimed + #names
-call('HSET', STATS, 'last', now, 'grace', grace, 'number', number, 'claimed', claimed,
-  'ended', ended, 'refused', refused, 'trimmed', trimmed)
+local stats = {'last', now}
+for i, value in ipairs({grace, number, claimed, ended, refused, trimmed}) do
+  if value ~= tonumber(st[i + 1] or 0) then stats[#stats + 1], stats[#stats + 2] = STAT_NAMES[i], value end
+end
+call('HSET', STATS, unpack(stats))
 
 -- When there is more to do.
 local more = -1

@@ -4,6 +4,9 @@
 -- Returns 0, clock, end of the leases s, then per task: 0 lease lost  1 done
 -- Returns 2, clock, lease_max ms if the lease is longer
 
+-- include core
+-- include common
+
 if late(ARGV[1]) then return {LATE, clock} end
 local lease = tonumber(ARGV[2])
 local lease_max = number_or(call('HGET', SETTINGS, 'lease_max_ms'), 86400000)

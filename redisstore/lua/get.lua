@@ -5,6 +5,10 @@
 --   first tasks, but at least one, when they are too many for one call or
 --   their bodies pass 1 MiB
 
+-- include core
+-- include common
+-- include info
+
 local reply, size = {0, clock}, 0
 for i, member in ipairs(ARGV) do
   if i > bounded(300, 100) then break end

@@ -6,6 +6,10 @@
 -- Returns 0, clock, score and member of the last one if there may be more or
 --   '' and '', then per task what describe says, without its body
 
+-- include core
+-- include common
+-- include info
+
 local limit, overdue = math.min(tonumber(ARGV[2]), bounded(300, 100)), ARGV[3] == '1'
 
 -- Order of members as Redis has it: by bytes, whatever the locale.

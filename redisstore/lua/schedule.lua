@@ -1,19 +1,25 @@
 #!lua
 -- schedule.lua: put tasks into one queue, in order.
 -- ARGV  1 deadline ms (0 none)  2 channel  3 queue
---   4 r if all replace and have neither body nor priority; then per task: when
---       (+us or ms), member
+--   4 a or r if all replace and have neither body nor priority; then per task:
+--       when (+us or ms), member. a: all are ms, within bounds, and the
+--       earliest is 5
 --     otherwise per task: when, member, if exists (r k e l, upper case when a
 --       body follows), body
+--   5 the earliest, or nothing
 -- Returns 0, clock, replicas to wait for, a code per task, for the first tasks
 -- if they are too many for one call; then for each 3 and 6 a number:
 --   1 scheduled  2 replaced  3 kept, due in force  4 running  5 no priorities
 --   here  6 body too large, the limit  7 due out of bounds
 
+-- include core
 if late(ARGV[1]) then return {LATE, clock} end
 
-local body_count, tries_count, error_count = side_data()
-local nexts, deads, actives = call('ZCARD', NEXT), call('ZCARD', DEAD), call('ZCARD', ACTIVE)
+local body_count, tries_count, error_count, nexts, deads, actives = 0, 0, 0, 0, 0, 0
+if call('EXISTS', BODY, TRIES, ERROR, NEXT, DEAD, ACTIVE) > 0 then
+  body_count, tries_count, error_count = side_data()
+  nexts, deads, actives = call('ZCARD', NEXT), call('ZCARD', DEAD), call('ZCARD', ACTIVE)
+end
 local before = head()
 call('HEXISTS', STATS, 'scheduled')
 
@@ -23,19 +29,65 @@ local function finish(applied, earliest, reply)
   return reply
 end
 
--- The usual case: tasks that replace, without bodies and priorities. It returns
--- nil, and has written nothing, if a due time is out of bounds.
-local function replace_all()
-  local members, adds, earliest, n = {}, {}, MAX_DUE, 0
-  for i = 5, math.min(#ARGV, 1004), 2 do
-    local text, due = ARGV[i], due_of(ARGV[i])
+local FIRST, MOST = 6, 500 -- tasks of a call
+
+-- Scores and members as ZADD takes them, and the earliest due time. Nil if one
+-- is out of bounds.
+local function schedules()
+  local last = math.min(#ARGV, FIRST + 2 * MOST - 1)
+  if ARGV[4] == 'a' then return {unpack(ARGV, FIRST, last)}, tonumber(ARGV[5]) end
+  local adds, earliest, format, part = {}, MAX_DUE, string.format, now_us % 1000
+  for i = FIRST, last, 2 do
+    local text, n = ARGV[i], i - FIRST
+    local due = tonumber(text)
+    if text:byte() == 43 then
+      local rest = fmod(due, 1000)
+      due = now + (due - rest) / 1000 + ceil((part + rest) / 1000)
+      text = format('%d', due)
+    end
     if due < MIN_DUE or due > MAX_DUE then return nil end
     if due < earliest then earliest = due end
-    if text:byte() == 43 then text = string.format('%d', due) end
-    adds[2 * n + 1], adds[2 * n + 2] = text, ARGV[i + 1]
-    n = n + 1
-    members[n] = ARGV[i + 1]
+    adds[n + 1], adds[n + 2] = text, ARGV[i + 1]
   end
+  return adds, earliest
+end
+
+-- The codes of tasks that were put into K, of which so many are new there.
+local function codes_of(members, added, waiting, later, running)
+  local codes, seen = {}, {}
+  for j, member in ipairs(members) do
+    local had = waiting[j] or later and later[j]
+    codes[j] = running and running[j] and 4 or had and 2 or 1
+    if waiting[j] then added = added + 1 end
+  end
+  if added == #members then return codes end
+  for j, member in ipairs(members) do -- some are there twice: the later ones replace
+    if seen[member] and codes[j] == 1 then codes[j] = 2 end
+    seen[member] = true
+  end
+  return codes
+end
+
+-- What failed runs left beside tasks goes, but for those that run now.
+local function forget_runs(members, running)
+  local idle = {}
+  for j, member in ipairs(members) do
+    if not (running and running[j]) then
+      idle[#idle + 1] = member
+    elseif call('HGET', TRIES, member) == '-' then
+      call('HDEL', TRIES, member)
+    end
+  end
+  if #idle > 0 then
+    call('HDEL', TRIES, unpack(idle))
+    call('HDEL', ERROR, unpack(idle))
+  end
+end
+
+-- The usual case: tasks that replace, without bodies and priorities.
+local function replace_all(adds, earliest)
+  local members, n = {}, #adds / 2
+  for j = 1, n do members[j] = adds[2 * j] end
   local waiting = call('ZMSCORE', SCHEDULED, unpack(members))
   local later = nexts > 0 and call('ZMSCORE', NEXT, unpack(members))
   local running = actives > 0 and call('ZMSCORE', ACTIVE, unpack(members))
@@ -44,42 +96,27 @@ local function replace_all()
   if body_count > 0 then call('HDEL', BODY, unpack(members)) end
   if nexts > 0 then call('ZREM', NEXT, unpack(members)) end
   if deads > 0 then call('ZREM', DEAD, unpack(members)) end
+  if tries_count + error_count > 0 then forget_runs(members, running) end
 
-  local codes, idle = {}, {}
-  for j, member in ipairs(members) do
-    codes[j] = 1
-    if waiting[j] then added = added + 1 end
-    if waiting[j] or later and later[j] then codes[j] = 2 end
-    if running and running[j] then
-      codes[j] = 4
-      if tries_count > 0 and call('HGET', TRIES, member) == '-' then call('HDEL', TRIES, member) end
-    else
-      idle[#idle + 1] = member
-    end
+  local codes
+  if added == n and not running and not later then
+    codes = string.rep('1', n)
+  else
+    codes = table.concat(codes_of(members, added, waiting, later, running))
   end
-  if tries_count + error_count > 0 and #idle > 0 then
-    call('HDEL', TRIES, unpack(idle))
-    call('HDEL', ERROR, unpack(idle))
-  end
-  if added < n then -- some are there twice: the later ones replace
-    local seen = {}
-    for j, member in ipairs(members) do
-      if seen[member] and codes[j] == 1 then codes[j] = 2 end
-      seen[member] = true
-    end
-  end
-  return finish(n, earliest, {0, clock, replicas, table.concat(codes)})
+  return finish(n, earliest, {0, clock, replicas, codes})
 end
 
-local plain = ARGV[4] == 'r'
+local plain = ARGV[4] ~= ''
 if plain and not priority then
-  local reply = replace_all()
-  if reply then return reply end
+  local adds, earliest = schedules()
+  if adds then return replace_all(adds, earliest) end
 end
 
+-- include common
 local members, whens, modes, bodies = {}, {}, {}, {}
 local with_body = false
-local i, n = 5, 0
+local i, n = FIRST, 0
 while i <= #ARGV and n < bounded(500, 50) do
   n = n + 1
   whens[n], members[n], bodies[n] = ARGV[i], ARGV[i + 1], false

@@ -5,6 +5,8 @@
 --   field, value, … ('' takes a field away)
 -- Returns 0, clock, then all fields and values; 2, clock if they have changed
 
+-- include core
+
 if late(ARGV[1]) then return {LATE, clock} end
 if number_or(call('HGET', SETTINGS, 'version'), 0) ~= tonumber(ARGV[2]) then return {2, clock} end
 for i = 3, #ARGV, 2 do

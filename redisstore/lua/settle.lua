@@ -14,6 +14,10 @@
 -- for one call, then the due time in force for each letter that is small:
 --   A lease lost  B done  C superseded
 
+-- include core
+-- include common
+-- include run
+
 local before, earliest, totals = head(), nil, {}
 local codes, dues = {}, {}
 local body_count, tries_count, error_count = side_data()

@@ -4,6 +4,8 @@
 -- Returns 0, clock, scheduled, overdue, active, dead, due of the head or false,
 --   first end of a lease s or -1, paused, last claim ms or false, then totals
 
+-- include core
+
 local waiting = call('ZCARD', NEXT)
 local first = call('ZRANGE', ACTIVE, 0, 0, 'WITHSCORES')[2]
 local reply = {
