@@ -86,7 +86,7 @@ func (a *app) root() *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.url, "store", "", "`URL` of the store: redis://HOST:PORT, rediss://…, sqlite:PATH, or memory: which ends with the command (default $DUEQ_STORE, else a file in your data directory)")
+	flags.StringVar(&a.url, "store", "", "`URL` of the store: redis://HOST:PORT, redis+cluster://HOST:PORT,…, redis+sentinel://HOST:PORT,…/MASTER, rediss… for TLS, sqlite:PATH, or memory: which ends with the command (default $DUEQ_STORE, else a file in your data directory)")
 	flags.Var(newValue(&a.prefix, "delay:", "TEXT", parsePrefix), "prefix", "what the keys in Redis begin with")
 	flags.VarP(newValue(&a.format, "table", "FORMAT", oneOf("output", "table", "json")), "output", "o", "table or json")
 	root.AddCommand(

@@ -282,7 +282,7 @@ if first then
   if ends < grace then ends = grace end
   if more < 0 or ends < more then more = ends end
 end
-if max == 0 and more >= 0 and due and due <= now then
+if max == 0 and due and due <= now and not paused then
   hint(channel, queue, nil, due) -- who has no room calls for others
 elseif returned then
   hint(channel, queue, before, due)
