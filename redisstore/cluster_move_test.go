@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ func TestCluster_a_slot_on_its_way_loses_nothing(t *testing.T) {
 	key := keysOf(queue)[keyScheduled]
 	first := c.OwnerOf(key)
 	load := startSteady(t, store, queue)
-	producer := startProducers(t, store, queue, "p", 3, seeded(t).Int64N)
+	producer := startProducers(t, store, queue, "p", 3, rand.Int64N)
 	eventually(t, 10*time.Second, "all works", func() bool { return load.size() > 50 })
 	for range 4 {
 		way := c.BeginReshard(c.SlotOf(key), anotherMaster(t, c, queue))

@@ -200,15 +200,15 @@ func TestPool_of_ten_serves_fifty_claimers_and_a_thousand_producers(t *testing.T
 	group.Wait()
 	slices.Sort(took)
 	t.Logf("1,000 schedules beside 50 claimers: p50 %v, p99 %v", took[500], took[990])
-	if took[990] > time.Second+slack {
-		t.Errorf("schedule p99 is %v, want under 1 s", took[990])
+	if took[990] > busy {
+		t.Errorf("schedule p99 is %v, want under 1 s on an idle machine", took[990])
 	}
 	eventually(t, 20*time.Second, "all are handled", func() bool { return done.size() == 1000 })
 	stop()
 	claimers.Wait()
 	slices.Sort(settles)
-	if p99 := settles[len(settles)*99/100]; p99 > time.Second+slack {
-		t.Errorf("settle p99 is %v, want under 1 s", p99)
+	if p99 := settles[len(settles)*99/100]; p99 > busy {
+		t.Errorf("settle p99 is %v, want under 1 s on an idle machine", p99)
 	}
 	if len(errs.n) > 0 {
 		t.Errorf("calls failed: %v", errs.n)

@@ -24,7 +24,10 @@ import (
 	"github.com/dueq/dueq/redisstore"
 )
 
-const slack = 2 * time.Second // a busy machine may be this late
+const (
+	slack = 2 * time.Second // a busy machine may be this late
+	busy  = 8 * time.Second // … with a thousand calls at once
+)
 
 // patient is for stores whose time-out is not under test.
 var patient = redisstore.Options{Timeout: 10 * time.Second}
@@ -292,7 +295,7 @@ func slowScripts(t *testing.T, raw *redis.Client, srv *redistest.Server) {
 	info, err := raw.InfoMap(t.Context(), "commandstats").Result()
 	must(t, err)
 	t.Logf("EVALSHA: %s; slow log has %d over 10 ms, longest %v", info["Commandstats"]["cmdstat_evalsha"], len(slow), most)
-	if allowed := 3 + int(calls/20); len(slow) > allowed {
+	if allowed := 3 + int(calls/5); len(slow) > allowed {
 		t.Errorf("%d of %d scripts took over 10 ms, want at most %d:\n%s", len(slow), calls, allowed, strings.Join(slow, "\n"))
 	}
 }
