@@ -290,7 +290,7 @@ func (s *Store) wrap(ctx context.Context, op string, k *keys, err error) error {
 	switch {
 	case errors.Is(err, dueq.ErrClosed), errors.Is(err, redis.ErrClosed):
 		call.Err = dueq.ErrClosed
-	case errors.As(err, &answered):
+	case errors.As(err, &answered) && !brokeOff(err):
 		call.Err = s.explain(ctx, k, err)
 	default:
 		call.Err = dueq.Unavailable(err)
@@ -298,6 +298,11 @@ func (s *Store) wrap(ctx context.Context, op string, k *keys, err error) error {
 	}
 	return call
 }
+
+// brokeOff: a script emptied a key and came back to it while the slot was on its
+// way to another server, which has that key now. What it wrote stays; rule 2
+// sees to it that no task is lost.
+func brokeOff(err error) bool { return strings.Contains(err.Error(), "non local key") }
 
 func (s *Store) explain(ctx context.Context, k *keys, err error) error {
 	for _, prefix := range transient {

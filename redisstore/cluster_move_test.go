@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/dueq/dueq"
 	"github.com/dueq/dueq/internal/redistest"
 	"github.com/dueq/dueq/redisstore"
@@ -92,5 +94,40 @@ func TestCluster_new_queues_and_full_ones_are_served_while_their_slot_moves(t *t
 	must(t, <-failed)
 	if c := claim(t, store, queue, 1); len(c.Tasks) != 1 {
 		t.Errorf("claimed %d tasks, want the one that was scheduled amid the move", len(c.Tasks))
+	}
+}
+
+// A server that gives a slot away looks elsewhere for keys that it has not, also
+// for one that the script emptied itself.
+func TestCluster_a_script_that_breaks_off_while_its_slot_moves_may_have_happened(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 0)
+	store := openStore(t, c.URL(), redisstore.Options{})
+	const queue = "broken"
+	keys := keysOf(queue)
+	scheduleAll(t, store, []dueq.Item{item(queue, "x", dueq.In(0))})
+	claim, err := store.Claim(t.Context(), dueq.ClaimRequest{Queue: queue, Max: 1})
+	must(t, err)
+	scheduleAll(t, store, []dueq.Item{item(queue, "x", dueq.In(time.Hour))})
+	raw := c.OwnerOf(keys[keyScheduled]).Client(t)
+	for i, key := range keys {
+		switch {
+		case raw.Exists(t.Context(), key).Val() != 0:
+		case i < keyBody:
+			must(t, raw.ZAdd(t.Context(), key, redis.Z{Score: 4e12, Member: "y"}).Err())
+		default:
+			must(t, raw.HSet(t.Context(), key, "y", "1").Err())
+		}
+	}
+	way := c.BeginReshard(c.SlotOf(keys[keyScheduled]), anotherMaster(t, c, queue))
+	_, err = store.Settle(t.Context(), queue, []dueq.Result{{Task: claim.Tasks[0]}})
+	wantUnavailable(t, "settle", err, "non local key")
+	if !mayHaveHappened(err) {
+		t.Errorf("it began, but the error says that it did not happen: %v", err)
+	}
+	way.Finish()
+	infos, err := store.Get(t.Context(), queue, []string{"x:k"})
+	if err != nil || infos[0].State != dueq.StateScheduled {
+		t.Errorf("got %+v, %v, want that it is scheduled as before", infos, err)
 	}
 }
