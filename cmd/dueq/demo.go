@@ -85,6 +85,8 @@ func (d *demo) run(ctx context.Context, progress func(c demoCounts, last bool)) 
 	err := d.produce(ctx)
 	if err == nil {
 		err = d.wait(ctx, progress)
+	} else if ctx.Err() != nil {
+		err = errStopped
 	}
 	stop()
 	if workErr := <-ended; workErr != nil {
@@ -92,6 +94,8 @@ func (d *demo) run(ctx context.Context, progress func(c demoCounts, last bool)) 
 	}
 	return err
 }
+
+var errStopped = errors.New("stopped before the end")
 
 func (d *demo) wait(ctx context.Context, progress func(c demoCounts, last bool)) error {
 	ticker := time.NewTicker(100 * time.Millisecond)
@@ -104,7 +108,7 @@ func (d *demo) wait(ctx context.Context, progress func(c demoCounts, last bool))
 		case left == 0:
 			return nil
 		case stopped:
-			return errors.New("stopped before the end")
+			return errStopped
 		case late:
 			return fmt.Errorf("%d tasks have not come to an end after %v", left, demoMost)
 		}
