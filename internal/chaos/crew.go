@@ -105,7 +105,11 @@ func newCrew(t testing.TB, target Target, sys *System, rec *history.Recorder, se
 		patch["wait_replicas"] = "1"
 	}
 	for _, queue := range queues {
-		if _, err := c.store.SetSettings(t.Context(), queue, patch); err != nil {
+		_, err := c.store.SetSettings(t.Context(), queue, patch)
+		for try := 0; errors.Is(err, dueq.ErrUnavailable) && try < 10; try++ { // on a busy machine
+			_, err = c.store.SetSettings(t.Context(), queue, patch)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
