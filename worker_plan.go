@@ -88,6 +88,7 @@ func (w *Worker) dispatch(now time.Time) (scan []*lane, next time.Time) {
 		full, failing := l.room() == 0, p.failures > 0
 		due := !p.next.IsZero() && !p.next.After(now)
 		upkeep := !p.upkeep.IsZero() && !p.upkeep.After(now)
+		help := full && p.wantsHelp(now)
 		scanAt := p.scanAt
 		if full && !p.renew {
 			scanAt = laterOf(scanAt, p.at.Add(maxScan)) // for the settings and a jump of the clock only
@@ -97,9 +98,8 @@ func (w *Worker) dispatch(now time.Time) (scan []*lane, next time.Time) {
 		case due && p.failures > 1:
 			p.claiming = w.probe(l)
 			next = earlier(next, now.Add(probeGap/10))
-		case due && (!full || failing), upkeep && !failing, full && p.wantsHelp(now):
-			p.claiming = true
-			p.helping = full && p.wantsHelp(now)
+		case due && (!full || failing), upkeep && !failing, help:
+			p.claiming, p.helping = true, help
 			w.ready <- l
 		case !failing && !scanAt.After(now):
 			scan = append(scan, l)

@@ -208,7 +208,11 @@ func (s *Store) sendTo(ctx context.Context, to node, cmds []redis.Cmder) error {
 
 // do is send for one command, whose error it returns.
 func (s *Store) do(ctx context.Context, cmd redis.Cmder) error {
-	if err := s.send(ctx, []redis.Cmder{cmd}); err != nil {
+	return s.doAt(ctx, s.client, cmd)
+}
+
+func (s *Store) doAt(ctx context.Context, to node, cmd redis.Cmder) error {
+	if err := s.sendTo(ctx, to, []redis.Cmder{cmd}); err != nil {
 		return err
 	}
 	return cmd.Err()

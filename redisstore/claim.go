@@ -103,11 +103,7 @@ func (s *Store) ping(ctx context.Context, k *keys) error {
 	if err != nil {
 		return err
 	}
-	ping := redis.NewStatusCmd(ctx, "ping")
-	if err := s.sendTo(ctx, n, []redis.Cmder{ping}); err != nil {
-		return err
-	}
-	return ping.Err()
+	return s.doAt(ctx, n, redis.NewStatusCmd(ctx, "ping"))
 }
 
 // readClaim reads the answer of claim.lua after the clock.
