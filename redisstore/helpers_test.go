@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -110,6 +111,13 @@ func (l *ledger) of(queue, id string) (int, time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.times[queue+"/"+id], l.when[queue+"/"+id]
+}
+
+// missing lists those of the ids of a queue that were never handled.
+func (l *ledger) missing(queue string, ids []string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return l.times[queue+"/"+id] > 0 })
 }
 
 // repeated lists ids that were handled more than once.
