@@ -1,13 +1,18 @@
 package dueq
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Settings of one queue. They live in the store and take effect everywhere
@@ -32,7 +37,14 @@ type Settings struct {
 	// WaitReplicas is how many replicas must have a change before its caller is
 	// told of it; 0 to 10. Only a store with replicas takes other than zero.
 	WaitReplicas int
-	Version      int64 // grows with every change; zero if nobody changed anything
+	// Forward is where due tasks are moved instead of being handed out by a
+	// process that forwards: list:KEY or stream:KEY, without :KEY the queue's own
+	// key of that use; empty is off.
+	Forward string
+	// Push is the address, http:// or https://, that a process which pushes
+	// posts due tasks to; empty is off.
+	Push    string
+	Version int64 // grows with every change; zero if nobody changed anything
 }
 
 // Delivery is what a queue guarantees when a worker dies.
@@ -95,6 +107,8 @@ var settings = []setting{
 	intSetting("body_max", 0, 16<<20, func(s *Settings) *int { return &s.BodyMax }),
 	boolSetting("paused", func(s *Settings) *bool { return &s.Paused }),
 	intSetting("wait_replicas", 0, 10, func(s *Settings) *int { return &s.WaitReplicas }),
+	textSetting("forward", func(s *Settings) *string { return &s.Forward }, validateDestination),
+	textSetting("push", func(s *Settings) *string { return &s.Push }, validateAddress),
 }
 
 // With returns the settings with the patch applied, or a [*FieldError] that
@@ -320,6 +334,48 @@ func nameSetting[T ~uint8](name string, names []string, field func(*Settings) *T
 	}
 	format := func(s *Settings) string { return nameOf(names, *field(s)) }
 	return setting{name, name, format, parse, format, parse}
+}
+
+// textSetting is off, which is empty, or a text that check accepts.
+func textSetting(name string, field func(*Settings) *string, check func(string) error) setting {
+	parse := func(s *Settings, v string) error {
+		if v == "off" {
+			v = ""
+		} else if err := check(v); err != nil {
+			return err
+		}
+		*field(s) = v
+		return nil
+	}
+	format := func(s *Settings) string { return cmp.Or(*field(s), "off") }
+	return setting{name, name, format, parse, format, parse}
+}
+
+// ParseDestination reads a setting forward, list:KEY or stream:KEY; without
+// :KEY key is empty.
+func ParseDestination(s string) (stream bool, key string, err error) {
+	kind, key, named := strings.Cut(s, ":")
+	switch {
+	case kind != "list" && kind != "stream":
+		err = fmt.Errorf("%.100q is not list, stream, list:KEY or stream:KEY", s)
+	case named && key == "", len(key) > 512, strings.ContainsFunc(key, unicode.IsControl), !utf8.ValidString(key):
+		err = fmt.Errorf("%.100q does not name a key of 1 to 512 bytes without control characters", s)
+	}
+	return kind == "stream", key, err
+}
+
+func validateDestination(v string) error {
+	_, _, err := ParseDestination(v)
+	return err
+}
+
+func validateAddress(v string) error {
+	u, err := url.Parse(v)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" ||
+		u.User != nil || u.Fragment != "" || len(v) > 2048 || strings.ContainsFunc(v, unicode.IsControl) {
+		return errors.New("is not an http:// or https:// address of at most 2048 bytes without user and fragment")
+	}
+	return nil
 }
 
 func quoteNotOne(v string, names []string) string {

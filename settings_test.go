@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,8 @@ func anySettings(t *rapid.T) dueq.SettingsPatch {
 		"priority": rapid.SampledFrom([]string{"on", "off"}).Draw(t, "priority"), "dead_keep": duration("dead_keep", time.Second, 3650*day),
 		"body_max": number("body_max", 0, 16<<20), "paused": rapid.SampledFrom([]string{"on", "off"}).Draw(t, "paused"),
 		"wait_replicas": number("wait_replicas", 0, 10),
+		"forward":       rapid.SampledFrom([]string{"off", "list", "stream", "list:out", "stream:a:b"}).Draw(t, "forward"),
+		"push":          rapid.SampledFrom([]string{"off", "http://127.0.0.1:9/x", "https://example.org/hook?a=b"}).Draw(t, "push"),
 	}
 }
 
@@ -74,6 +77,7 @@ func TestSettings(t *testing.T) {
 		want := map[string]string{
 			"batch": "100", "concurrency": "100", "timeout": "3s", "lease": "30s", "lease_max": "1d", "retries": "3", "retry_first": "5s", "retry_factor": "2",
 			"retry_cap": "1h", "retry_jitter": "10%", "delivery": "at_least_once", "max_late": "off", "priority": "off", "dead_keep": "7d", "body_max": "65536", "paused": "off", "wait_replicas": "0",
+			"forward": "off", "push": "off",
 		}
 		if got := dueq.DefaultSettings().Format(); !maps.Equal(got, want) {
 			t.Errorf("%v", got)
@@ -114,6 +118,8 @@ func TestSettings(t *testing.T) {
 			"body_max":      {"-1", "16777217"},
 			"wait_replicas": {"-1", "11", "all"},
 			"paused":        {"yes", ""},
+			"forward":       {"", "set", "list:", "stream:a\nb", "LIST:x", "list:" + strings.Repeat("k", 513)},
+			"push":          {"", "on", "ftp://a/b", "http://", "https:///x", "http://user:pw@a/b", "http://a/#x", "http://a/" + strings.Repeat("x", 2048)},
 			"colour":        {"red"},
 		} {
 			for _, value := range values {

@@ -37,6 +37,7 @@ func settingsAll(q *queue) {
 		"retry_first": "250ms", "retry_factor": "1.25", "retry_cap": "30d", "retry_jitter": "33.3%", "delivery": "at_most_once",
 		"max_late": "3h", "priority": "on", "dead_keep": "90d", "body_max": "123456", "paused": "on",
 		"wait_replicas": "0", // more takes a store with replicas
+		"forward":       "list:out", "push": "https://example.org/hook",
 	}
 	var pairs []string
 	for name, value := range want {

@@ -121,6 +121,8 @@ type settingsView struct {
 	BodyMax            int     `json:"body_max"`
 	Paused             bool    `json:"paused"`
 	WaitReplicas       int     `json:"wait_replicas"`
+	Forward            string  `json:"forward"` // empty is off
+	Push               string  `json:"push"`    // empty is off
 }
 
 func viewSettings(s dueq.Settings) settingsView {
@@ -131,5 +133,6 @@ func viewSettings(s dueq.Settings) settingsView {
 		RetryCapMs: s.RetryCap.Milliseconds(), RetryJitterPercent: math.Round(s.RetryJitter*1e6) / 1e4,
 		Delivery: s.Delivery.String(), MaxLateMs: s.MaxLate.Milliseconds(), Priority: s.Priority,
 		DeadKeepMs: s.DeadKeep.Milliseconds(), BodyMax: s.BodyMax, Paused: s.Paused, WaitReplicas: s.WaitReplicas,
+		Forward: s.Forward, Push: s.Push,
 	}
 }
