@@ -14,7 +14,7 @@ import (
 var needed = []any{
 	"eval", "evalsha", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hset", "hstrlen",
 	"ping", "sadd", "smembers", "time", "type",
-	"zadd", "zcard", "zcount", "zmscore", "zrange", "zrem", "zremrangebyrank", "zremrangebyscore", "zscore",
+	"zadd", "zcard", "zcount", "zintercard", "zmscore", "zrange", "zrem", "zremrangebyrank", "zremrangebyscore", "zscore",
 }
 
 var accessScript = newScript(read("access"))

@@ -48,6 +48,9 @@ func (s *Store) Schedule(ctx context.Context, items []dueq.Item) ([]dueq.Outcome
 // perCall is how many items Schedule sends to a queue at once.
 const perCall = 500
 
+// century is the longest delay that, in us, can be added to the clock exactly.
+const century = 100 * 365 * 24 * time.Hour
+
 func validateItem(item *dueq.Item) error {
 	if err := dueq.ValidateQueue(item.Queue); err != nil {
 		return err
@@ -122,12 +125,13 @@ func (s *Store) batches(items []dueq.Item, order []int) (out []*batch, left []in
 func (b *batch) encodePlain(items []dueq.Item) {
 	buf := make([]byte, 0, 48*len(b.items))
 	ends := make([]int, 0, 2*len(b.items))
-	mode, earliest := "a", int64(math.MaxInt64)
+	instants, delays, earliest := 0, 0, int64(math.MaxInt64)
 	for _, i := range b.items {
 		if due, absolute := items[i].When.Absolute(); absolute {
+			instants++
 			earliest = min(earliest, due)
-		} else {
-			mode = "r"
+		} else if items[i].When.Delay() <= century {
+			delays++
 		}
 		buf = appendWhen(buf, items[i].When)
 		ends = append(ends, len(buf))
@@ -137,7 +141,13 @@ func (b *batch) encodePlain(items []dueq.Item) {
 	all, start := string(buf), 0
 	texts := make([]string, len(ends))
 	args := append(make([]any, 0, 5+len(ends)), b.in.args...)
-	args[3], args[4] = mode, earliest
+	args[3], args[4] = "m", earliest
+	switch len(b.items) {
+	case instants:
+		args[3] = "a"
+	case delays:
+		args[3] = "r"
+	}
 	for i, end := range ends {
 		texts[i] = all[start:end]
 		args = append(args, &texts[i])

@@ -6,6 +6,7 @@
 
 local function allowed(command, key)
   if command:find('^eval') then return redis.acl_check_cmd(command, '', '1', key) end
+  if command == 'zintercard' then return redis.acl_check_cmd(command, '1', key) end
   return redis.acl_check_cmd(command, key)
 end
 

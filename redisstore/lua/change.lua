@@ -12,7 +12,7 @@
 
 if late(ARGV[1]) then return {LATE, clock} end
 local before, earliest = head(), nil
-side_data()
+beside()
 for _, key in ipairs({ACTIVE, NEXT, DEAD}) do call('ZCARD', key) end
 call('HEXISTS', STATS, 'cancelled')
 

@@ -1,19 +1,8 @@
 -- common.lua: how tasks lie in the keys of a queue.
 
--- Calls a variadic command in chunks that unpack can carry. Returns the sum of
--- its integer replies.
-local function spread(command, key, args, option)
-  local sum = 0
-  for i = 1, #args, 4000 do
-    local last = i + 3999
-    if last > #args then last = #args end
-    if option then
-      sum = sum + call(command, key, option, unpack(args, i, last))
-    else
-      sum = sum + call(command, key, unpack(args, i, last))
-    end
-  end
-  return sum
+-- Calls a variadic command in chunks that unpack can carry.
+local function spread(command, key, args)
+  for i = 1, #args, 4000 do call(command, key, unpack(args, i, math.min(i + 3999, #args))) end
 end
 
 -- Score of one member as a number, or nil.

@@ -59,8 +59,9 @@ local priority = of_queue[1] == '1'
 -- How many replicas the caller is to wait for.
 local replicas = number_or(of_queue[2], 0)
 
--- Fails here, before the first write, if a key holds another type.
-local function side_data()
-  return call('HLEN', BODY), call('HLEN', TRIES), call('HLEN', ERROR)
+-- How many bodies, tries, errors, and members in next and dead there are. Fails
+-- here, before the first write, if a key holds another type.
+local function beside()
+  if call('EXISTS', BODY, TRIES, ERROR, NEXT, DEAD) == 0 then return 0, 0, 0, 0, 0 end
+  return call('HLEN', BODY), call('HLEN', TRIES), call('HLEN', ERROR), call('ZCARD', NEXT), call('ZCARD', DEAD)
 end
-

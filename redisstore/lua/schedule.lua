@@ -1,9 +1,9 @@
 #!lua
 -- schedule.lua: put tasks into one queue, in order.
 -- ARGV  1 deadline ms (0 none)  2 channel  3 queue
---   4 a or r if all replace and have neither body nor priority; then per task:
---       when (+us or ms), member. a: all are ms, within bounds, and the
---       earliest is 5
+--   4 a, r or m if all replace and have neither body nor priority; then per
+--       task: when (+us or ms), member. a: all are ms, within bounds, and the
+--       earliest is 5. r: all are +us, of at most a hundred years
 --     otherwise per task: when, member, if exists (r k e l, upper case when a
 --       body follows), body
 --   5 the earliest, or nothing
@@ -15,11 +15,8 @@
 -- include core
 if late(ARGV[1]) then return {LATE, clock} end
 
-local body_count, tries_count, error_count, nexts, deads, actives = 0, 0, 0, 0, 0, 0
-if call('EXISTS', BODY, TRIES, ERROR, NEXT, DEAD, ACTIVE) > 0 then
-  body_count, tries_count, error_count = side_data()
-  nexts, deads, actives = call('ZCARD', NEXT), call('ZCARD', DEAD), call('ZCARD', ACTIVE)
-end
+local body_count, tries_count, error_count, nexts, deads = beside()
+local actives = call('ZCARD', ACTIVE)
 local before = head()
 call('HEXISTS', STATS, 'scheduled')
 
@@ -30,64 +27,26 @@ local function finish(applied, earliest, reply)
 end
 
 local FIRST, MOST = 6, 500 -- tasks of a call
+local plain = ARGV[4] ~= ''
 
--- Scores and members as ZADD takes them, and the earliest due time. Nil if one
--- is out of bounds.
-local function schedules()
+-- The usual case: tasks that replace, without bodies and priorities, all by
+-- instants or all by delays whose sums with the clock stay below 2^53 us.
+if not priority and (ARGV[4] == 'a' or ARGV[4] == 'r' and clock < 2 ^ 52) then
   local last = math.min(#ARGV, FIRST + 2 * MOST - 1)
-  if ARGV[4] == 'a' then return {unpack(ARGV, FIRST, last)}, tonumber(ARGV[5]) end
-  local adds, earliest, format, part = {}, MAX_DUE, string.format, now_us % 1000
-  for i = FIRST, last, 2 do
-    local text, n = ARGV[i], i - FIRST
-    local due = tonumber(text)
-    if text:byte() == 43 then
-      local rest = fmod(due, 1000)
-      due = now + (due - rest) / 1000 + ceil((part + rest) / 1000)
-      text = format('%d', due)
-    end
-    if due < MIN_DUE or due > MAX_DUE then return nil end
-    if due < earliest then earliest = due end
-    adds[n + 1], adds[n + 2] = text, ARGV[i + 1]
-  end
-  return adds, earliest
-end
-
--- The codes of tasks that were put into K, of which so many are new there.
-local function codes_of(members, added, waiting, later, running)
-  local codes, seen = {}, {}
-  for j, member in ipairs(members) do
-    local had = waiting[j] or later and later[j]
-    codes[j] = running and running[j] and 4 or had and 2 or 1
-    if waiting[j] then added = added + 1 end
-  end
-  if added == #members then return codes end
-  for j, member in ipairs(members) do -- some are there twice: the later ones replace
-    if seen[member] and codes[j] == 1 then codes[j] = 2 end
-    seen[member] = true
-  end
-  return codes
-end
-
--- What failed runs left beside tasks goes, but for those that run now.
-local function forget_runs(members, running)
-  local idle = {}
-  for j, member in ipairs(members) do
-    if not (running and running[j]) then
-      idle[#idle + 1] = member
-    elseif call('HGET', TRIES, member) == '-' then
-      call('HDEL', TRIES, member)
+  local adds, members, n, earliest = ARGV, {}, (last - FIRST + 1) / 2, nil
+  if ARGV[4] == 'a' then
+    for j = 1, n do members[j] = ARGV[FIRST + 2 * j - 1] end
+    adds, earliest = {unpack(ARGV, FIRST, last)}, tonumber(ARGV[5])
+  else
+    adds, earliest = {}, MAX_DUE
+    local format, ending = string.format, clock + 999 -- a sum of us, rounded up to ms
+    for j = 1, n do
+      local member, due = ARGV[FIRST + 2 * j - 1], (ending + ARGV[FIRST + 2 * j - 2]) / 1000
+      due = due - due % 1
+      if due < earliest then earliest = due end
+      adds[2 * j - 1], adds[2 * j], members[j] = format('%d', due), member, member
     end
   end
-  if #idle > 0 then
-    call('HDEL', TRIES, unpack(idle))
-    call('HDEL', ERROR, unpack(idle))
-  end
-end
-
--- The usual case: tasks that replace, without bodies and priorities.
-local function replace_all(adds, earliest)
-  local members, n = {}, #adds / 2
-  for j = 1, n do members[j] = adds[2 * j] end
   local waiting = call('ZMSCORE', SCHEDULED, unpack(members))
   local later = nexts > 0 and call('ZMSCORE', NEXT, unpack(members))
   local running = actives > 0 and call('ZMSCORE', ACTIVE, unpack(members))
@@ -96,21 +55,26 @@ local function replace_all(adds, earliest)
   if body_count > 0 then call('HDEL', BODY, unpack(members)) end
   if nexts > 0 then call('ZREM', NEXT, unpack(members)) end
   if deads > 0 then call('ZREM', DEAD, unpack(members)) end
-  if tries_count + error_count > 0 then forget_runs(members, running) end
-
-  local codes
-  if added == n and not running and not later then
-    codes = string.rep('1', n)
-  else
-    codes = table.concat(codes_of(members, added, waiting, later, running))
+  if tries_count + error_count > 0 then -- what failed runs left, but for those that run now
+    for j, member in ipairs(members) do
+      if not (running and running[j]) then
+        call('HDEL', TRIES, member)
+        call('HDEL', ERROR, member)
+      elseif call('HGET', TRIES, member) == '-' then
+        call('HDEL', TRIES, member)
+      end
+    end
   end
-  return finish(n, earliest, {0, clock, replicas, codes})
-end
+  if added == n and not running and not later then
+    return finish(n, earliest, {0, clock, replicas, string.rep('1', n)})
+  end
 
-local plain = ARGV[4] ~= ''
-if plain and not priority then
-  local adds, earliest = schedules()
-  if adds then return replace_all(adds, earliest) end
+  local codes, seen = {}, {}
+  for j, member in ipairs(members) do
+    codes[j] = running and running[j] and 4 or (waiting[j] or later and later[j] or seen[member]) and 2 or 1
+    seen[member] = true
+  end
+  return finish(n, earliest, {0, clock, replicas, table.concat(codes)})
 end
 
 -- include common

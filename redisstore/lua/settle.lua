@@ -15,15 +15,53 @@
 --   A lease lost  B done  C superseded
 
 -- include core
--- include common
--- include run
 
 local before, earliest, totals = head(), nil, {}
-local codes, dues = {}, {}
-local body_count, tries_count, error_count = side_data()
-local nexts = call('ZCARD', NEXT)
-call('ZCARD', DEAD) -- fails here if it is no zset
+local codes, dues, left = {}, {}, {} -- left: tasks that take the long way
+local body_count, tries_count, error_count, nexts = beside()
 call('HEXISTS', STATS, 'acked')
+
+-- The usual case: acks of tasks that have nothing beside them.
+if ARGV[3] == 'k' then
+  local i, most = 4, priority and 50 or tries_count + nexts > 0 and 200 or 500
+  local acked = 0
+  while i <= #ARGV and #codes < most do
+    local lease, n = ARGV[i], tonumber(ARGV[i + 1])
+    local members = {unpack(ARGV, i + 2, i + 1 + math.min(n, most - #codes))}
+    i = i + 2 + n
+    -- Who is active with this lease: all of them, if not far more than asked for.
+    local limit, held, gone = 8 * #members, {}, {}
+    local holders = call('ZRANGE', ACTIVE, lease, lease, 'BYSCORE', 'LIMIT', 0, limit)
+    for _, member in ipairs(holders) do held[member] = true end
+    local again = call('ZCARD', ACTIVE) > 4 * #members or call('ZINTERCARD', 2, ACTIVE, SCHEDULED, 'LIMIT', 1) > 0
+    again = again and call('ZMSCORE', SCHEDULED, unpack(members))
+    local waiting = nexts > 0 and call('ZMSCORE', NEXT, unpack(members))
+    local tries = tries_count > 0 and call('HMGET', TRIES, unpack(members))
+    for j, member in ipairs(members) do
+      if held[member] and not (priority or again and again[j] or waiting and waiting[j] or tries and tries[j]) then
+        held[member] = false -- for the same once more
+        gone[#gone + 1] = member
+        codes[#codes + 1] = 'B'
+      else
+        codes[#codes + 1] = ''
+        left[#left + 1] = {place = #codes, member = member, verdict = 'k', number = fmod(tonumber(lease), 1000000)}
+      end
+    end
+    if #gone == #holders and #gone < limit then
+      if #gone > 0 then call('ZREMRANGEBYSCORE', ACTIVE, lease, lease) end
+    elseif #gone > 0 then
+      call('ZREM', ACTIVE, unpack(gone))
+    end
+    if body_count > 0 and #gone > 0 then call('HDEL', BODY, unpack(gone)) end
+    if error_count > 0 and #gone > 0 then call('HDEL', ERROR, unpack(gone)) end
+    acked = acked + #gone
+  end
+  if acked > 0 then call('HINCRBY', STATS, 'acked', acked) end
+  if #left == 0 then return {0, clock, table.concat(codes)} end
+end
+
+-- include common
+-- include run
 
 local function count(total) totals[total] = (totals[total] or 0) + 1 end
 
@@ -34,7 +72,7 @@ end
 -- Reads the arguments of one task from place i. Returns it and the next place.
 local function read(i)
   local verdict = ARGV[i + 1]:sub(1, 1)
-  local task = {member = ARGV[i], verdict = verdict:lower(), number = tonumber(ARGV[i + 1]:sub(2))}
+  local task = {place = #left + 1, member = ARGV[i], verdict = verdict:lower(), number = tonumber(ARGV[i + 1]:sub(2))}
   task.once = verdict ~= task.verdict
   i = i + 2
   if task.verdict == 'r' then
@@ -128,67 +166,15 @@ local function settle(task)
   return 1
 end
 
--- Notes what became of a task: 0 lease lost, 1 done, 2 superseded.
-local function note(code, member)
-  local due = code > 0 and due_in_force(member) or -1
-  codes[#codes + 1] = string.char(code + (due < 0 and 65 or 97))
-  if due >= 0 then dues[#dues + 1] = due end
-end
-
--- Which tasks are active with the lease that a claim gave them, and how many:
--- all of them, if less than eight times as many as are asked for.
-local function holders(lease, members)
-  local limit, held = 8 * #members, {}
-  local all = call('ZRANGE', ACTIVE, lease, lease, 'BYSCORE', 'LIMIT', 0, limit)
-  for _, member in ipairs(all) do held[member] = true end
-  return held, #all < limit and #all or limit + 1
-end
-
--- Acknowledges tasks of one claim. Those that have anything beside them take
--- the long way.
-local function ack(lease, members)
-  local number, gone = fmod(tonumber(lease), 1000000), {}
-  local held, others = holders(lease, members)
-  local again = call('ZMSCORE', SCHEDULED, unpack(members))
-  local waiting = nexts > 0 and call('ZMSCORE', NEXT, unpack(members))
-  local tries = tries_count > 0 and call('HMGET', TRIES, unpack(members))
-  for i, member in ipairs(members) do
-    local plain = not (priority or again[i] or waiting and waiting[i] or tries and tries[i])
-    if plain and held[member] then
-      held[member], others = false, others - 1
-      gone[#gone + 1] = member
-      codes[#codes + 1] = 'B'
-    elseif held[member] == false then -- it is there twice
-      note(0, member)
-    else
-      note(settle({member = member, verdict = 'k', number = number}), member)
-    end
-  end
-  if #gone == 0 then return end
-  totals.acked = (totals.acked or 0) + #gone
-  if others == 0 then
-    call('ZREMRANGEBYSCORE', ACTIVE, lease, lease)
-  else
-    call('ZREM', ACTIVE, unpack(gone))
-  end
-  if body_count > 0 then call('HDEL', BODY, unpack(gone)) end
-  if error_count > 0 then call('HDEL', ERROR, unpack(gone)) end
-end
-
-if ARGV[3] == 'k' then
-  local i, most = 4, bounded(tries_count + nexts > 0 and 200 or 500, 50)
-  while i <= #ARGV and #codes < most do
-    local n = tonumber(ARGV[i + 1])
-    ack(ARGV[i], {unpack(ARGV, i + 2, i + 1 + math.min(n, most - #codes))})
-    i = i + 2 + n
-  end
-else
+if ARGV[3] ~= 'k' then
   local i = 4
-  while i <= #ARGV and #codes < bounded(200, 50) do
-    local task
-    task, i = read(i)
-    note(settle(task), task.member)
-  end
+  while i <= #ARGV and #left < bounded(200, 50) do left[#left + 1], i = read(i) end
+end
+for _, task in ipairs(left) do
+  local code = settle(task) -- 0 lease lost, 1 done, 2 superseded
+  local due = code > 0 and due_in_force(task.member) or -1
+  codes[task.place] = string.char(code + (due < 0 and 65 or 97))
+  if due >= 0 then dues[#dues + 1] = due end
 end
 for total, n in pairs(totals) do call('HINCRBY', STATS, total, n) end
 hint(ARGV[1], ARGV[2], before, earliest)
