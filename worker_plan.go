@@ -60,8 +60,8 @@ func (w *Worker) plan(ctx context.Context) {
 		l.plan.next, l.plan.scanAt, l.plan.scan = epoch, epoch.Add(minScan), minScan
 		l.mu.Unlock()
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	sleeper := newSleeper()
+	defer sleeper.timer.Stop()
 	for ctx.Err() == nil {
 		now := time.Now()
 		scan, next := w.dispatch(now)
@@ -69,12 +69,7 @@ func (w *Worker) plan(ctx context.Context) {
 			w.scan(scan, epoch)
 			continue
 		}
-		timer.Reset(time.Until(next))
-		select {
-		case <-timer.C:
-		case <-w.kick:
-		case <-ctx.Done():
-		}
+		sleeper.sleep(ctx, next, w.kick)
 	}
 }
 

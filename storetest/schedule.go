@@ -271,6 +271,13 @@ func bodyReplaced(q *queue) {
 	if task := q.one(0); task.Body != nil {
 		q.Errorf("got body %q, want none", task.Body)
 	}
+	q.put("z", dueq.In(time.Hour), "old")
+	item := q.item("z", dueq.In(0))
+	item.IfExists = dueq.Earlier
+	q.status("an earlier schedule without body", q.schedule(item)[0], dueq.StatusReplaced)
+	if task := q.one(0); task.Body != nil {
+		q.Errorf("got body %q, want none", task.Body)
+	}
 	q.put("y", dueq.In(0), "kept")
 	q.add("y", q.inMilli(0)) // a plain ZADD leaves the body
 	same(q, "body after a plain ZADD", string(q.one(0).Body), "kept")

@@ -7,6 +7,10 @@
 -- Returns 2, clock, lease_max ms if the lease is not 1 s to lease_max
 
 -- include core
+-- include common
+-- include member
+-- include run
+
 if late(ARGV[1]) then return {LATE, clock} end
 local channel, queue, max = ARGV[2], ARGV[3], tonumber(ARGV[4])
 
@@ -21,93 +25,9 @@ local STAT_NAMES = {'grace', 'number', 'claimed', 'ended', 'refused', 'trimmed'}
 local st = call('HMGET', STATS, 'last', unpack(STAT_NAMES))
 local last, grace = number_or(st[1], nil), number_or(st[2], 0)
 local number, claimed = number_or(st[3], now_us), number_or(st[4], 0)
+local ended, refused, trimmed = number_or(st[5], 0), number_or(st[6], 0), number_or(st[7], 0)
 local body_count, tries_count, error_count, nexts, deads = beside()
 local before = head()
-local over_by = now_s * 1000000 + 999999 -- leases up to this have ended
-
--- What most members look like.
-local USUAL = '^[A-Za-z0-9_%-]+:[A-Za-z_][A-Za-z_][A-Za-z0-9_%-]*$'
-
-local function next_lease()
-  number = (number + 1) % 1000000
-  return ceil((clock + lease) / 1000000) * 1000000 + number
-end
-
--- Due time or end of a lease, whichever there is first, ms; -1 if none.
-local function more_of(due, first)
-  local more = due and not paused and (due > MAX_DUE and now or math.max(0, ceil(due))) or -1
-  if first then
-    local ends = math.max(grace, (first - fmod(first, 1000000)) / 1000)
-    if more < 0 or ends < more then more = ends end
-  end
-  return more
-end
-
--- The first lease to end, or nil.
-local function first_lease()
-  local first = call('ZRANGE', ACTIVE, 0, 0, 'WITHSCORES')[2]
-  return first and tonumber(first)
-end
-
--- Adds to the active set, and returns how many of them were not there. Redis
--- keeps a small set as a list, in which it looks for each one from the front;
--- one that begins with a long member is a skip list from the start.
-local LONG = string.rep(' ', 65)
-
-local function lease_to(adds)
-  local empty = not first_lease()
-  if empty then call('ZADD', ACTIVE, 0, LONG) end
-  local added = call('ZADD', ACTIVE, 'NX', unpack(adds))
-  if empty then call('ZREM', ACTIVE, LONG) end
-  return added
-end
-
--- The usual case: members that look usual, due in time, none of them active,
--- and nothing else to do or to look at. Returns nil if it is another.
-local function take()
-  if before and before < MIN_DUE then return end
-  local first = first_lease()
-  if first and first <= over_by then return end
-  local found = call('ZRANGE', SCHEDULED, '-inf', now, 'BYSCORE', 'LIMIT', 0, max, 'WITHSCORES')
-  local n = #found / 2
-  if n < max then
-    local tail = call('ZRANGE', SCHEDULED, -1, -1, 'WITHSCORES')[2]
-    if tail and tonumber(tail) > MAX_DUE then return end
-  end
-  local stats, mine = {'last', now}, 0
-  if n > 0 then
-    mine = next_lease()
-    local text, adds = string.format('%.0f', mine), {}
-    for i = 1, 2 * n, 2 do
-      local member = found[i]
-      if #member > 512 or not member:find(USUAL) then return end
-      adds[i], adds[i + 1] = text, member
-    end
-    if lease_to(adds) < n then -- somebody holds one: all as it was
-      for i = 2, 2 * n, 2 do
-        if tonumber(call('ZSCORE', ACTIVE, adds[i])) == mine then call('ZREM', ACTIVE, adds[i]) end
-      end
-      return
-    end
-    call('ZREMRANGEBYRANK', SCHEDULED, 0, n - 1)
-    stats = {'last', now, 'number', number, 'claimed', claimed + n}
-  end
-  call('HSET', STATS, unpack(stats))
-  if n > 0 then first = math.min(first or mine, mine) end
-  return {0, clock, mine, more_of(head(), first), last, 0, table.concat(found, ' '), false, false}
-end
-
-if max > 0 and last and now - last <= 2000 and now >= grace and max_late == 0
-    and not (once or paused or priority) and body_count + tries_count + error_count + nexts + deads == 0 then
-  local reply = take()
-  if reply then return reply end
-end
-
--- include common
--- include member
--- include run
-
-local ended, refused, trimmed = number_or(st[5], 0), number_or(st[6], 0), number_or(st[7], 0)
 local returned -- earliest due that went back to K
 
 local function back(due)
@@ -273,10 +193,24 @@ if processed < #members then
   if ranked > processed then ranked = processed end
 end
 
+-- Adds to the active set, and returns how many of them were not there. Redis
+-- keeps a small set as a list, in which it looks for each one from the front;
+-- one that begins with a long member is a skip list from the start.
+local LONG = string.rep(' ', 65)
+
+local function add_active(adds)
+  local empty = call('ZCARD', ACTIVE) == 0
+  if empty then call('ZADD', ACTIVE, 0, LONG) end
+  local added = call('ZADD', ACTIVE, 'NX', unpack(adds))
+  if empty then call('ZREM', ACTIVE, LONG) end
+  return added
+end
+
 -- Lease what is free. ZADD NX tells in its count whether anybody was active.
 local score_of_lease, lease_text, adds
 if #members > 0 and not once then
-  score_of_lease = next_lease()
+  number = (number + 1) % 1000000
+  score_of_lease = ceil((clock + lease) / 1000000) * 1000000 + number
   lease_text = string.format('%.0f', score_of_lease)
   adds = {}
   for i, member in ipairs(members) do
@@ -284,7 +218,7 @@ if #members > 0 and not once then
       adds[#adds + 1], adds[#adds + 2] = lease_text, member
     end
   end
-  if #adds > 0 and lease_to(adds) < #adds / 2 then
+  if #adds > 0 and add_active(adds) < #adds / 2 then
     active, filtered = active or {}, true
     for i, held in ipairs(call('ZMSCORE', ACTIVE, unpack(members))) do
       if held and tonumber(held) ~= score_of_lease then active[members[i]] = true end
@@ -348,8 +282,18 @@ for i, value in ipairs({grace, number, claimed, ended, refused, trimmed}) do
 end
 call('HSET', STATS, unpack(stats))
 
+-- When there is more to do.
+local more = -1
 local due = head()
-local more = more_of(due, first_lease())
+if due and not paused then
+  more = ceil(due) > MAX_DUE and now or shown(due)
+end
+local first = call('ZRANGE', ACTIVE, 0, 0, 'WITHSCORES')[2]
+if first then
+  local ends = (tonumber(first) - fmod(tonumber(first), 1000000)) / 1000
+  if ends < grace then ends = grace end
+  if more < 0 or ends < more then more = ends end
+end
 if max == 0 and due and due <= now and not paused then
   hint(channel, queue, nil, due) -- who has no room calls for others
 elseif returned then

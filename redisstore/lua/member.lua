@@ -26,6 +26,9 @@ local function bad_text(member)
   end
 end
 
+-- What most members look like.
+local USUAL = '^[A-Za-z0-9_%-]+:[A-Za-z_][A-Za-z_][A-Za-z0-9_%-]*$'
+
 -- Why a member names no task, or nil.
 local function malformed(member)
   if #member <= 512 and member:find(USUAL) then return end
