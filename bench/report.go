@@ -37,6 +37,10 @@ var (
 		{"redis_cpu_s", "server CPU s/100k"}, {"commands", "commands/task"},
 		{"client_cpu_s", "client CPU s/100k"}, {"allocs", "allocs/task"},
 	}
+	micros = []column{
+		{"us_zadd", "ZADD"}, {"us_zrange", "ZRANGE"}, {"us_zrem", "ZREM…"}, {"us_zscore", "ZMSCORE, ZINTERCARD"},
+		{"us_others", "other commands"}, {"us_lua", "Lua"}, {"us_outside", "connections and the rest"},
+	}
 	drift = []column{{"drift_p50_ms", "drift p50 ms"}, {"drift_p99_ms", "p99 ms"}, {"drift_max_ms", "max ms"}}
 )
 
@@ -47,6 +51,9 @@ var tables = []table{
 		slices.Concat([]column{{"tasks_per_s", "tasks/s"}}, cost)},
 	{"drain", "Drain of due tasks, acknowledged (raw Redis: claims only)", "concurrency",
 		slices.Concat([]column{{"tasks_per_s", "tasks/s"}}, cost, []column{{"claims", "claims/task"}})},
+	{"schedule", "Where Redis' time goes: schedule, us a task", "callers", micros},
+	{"batch", "Where Redis' time goes: schedule, 100 tasks a call, us a task", "due", micros},
+	{"drain", "Where Redis' time goes: drain, us a task", "concurrency", micros},
 	{"precision", "Drift at 1,000 tasks/s, 16 slots", "rate",
 		slices.Concat(drift, []column{{"early", "early"}, {"earliest_ms", "earliest ms"}}, cost[:3])},
 	{"processes", "Worker processes on one queue, 1,000 tasks/s, 16 slots each", "processes",
@@ -74,6 +81,7 @@ func (v Values) brief(work string) string {
 				parts = append(parts, short(value)+" "+c.title)
 			}
 		}
+		break
 	}
 	return strings.Join(parts, ", ")
 }
@@ -126,7 +134,7 @@ func (r *Report) writeFailed(w io.Writer) {
 }
 
 func (t table) write(w io.Writer, lines []line) {
-	lines = slices.DeleteFunc(slices.Clone(lines), func(l line) bool { return l.Work != t.work })
+	lines = slices.DeleteFunc(slices.Clone(lines), func(l line) bool { return l.Work != t.work || !t.shows(l) })
 	if len(lines) == 0 {
 		return
 	}
@@ -143,6 +151,11 @@ func (t table) write(w io.Writer, lines []line) {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintln(w)
+}
+
+// shows reports whether a line has any figure of a table.
+func (t table) shows(l line) bool {
+	return slices.ContainsFunc(t.columns, func(c column) bool { _, ok := l.Figures[c.metric]; return ok })
 }
 
 func (l line) cell(metric string) string {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +33,8 @@ type Usage struct {
 	CPU      float64 // seconds
 	Commands int64   // those inside scripts too, ours not
 	Memory   int64   // bytes
+
+	Micros map[string]float64 // by part of the commands, see parts
 }
 
 // Traffic is what clients sent.
@@ -135,11 +138,14 @@ func (s *redisServer) Usage(ctx context.Context) (Usage, error) {
 		return Usage{}, err
 	}
 	info := make(map[string]string)
-	var u Usage
+	u := Usage{Micros: make(map[string]float64)}
 	for _, section := range text {
 		for key, value := range section {
 			info[key] = value
 			u.Commands += calls(key, value)
+			if name, ok := strings.CutPrefix(key, "cmdstat_"); ok {
+				u.Micros[partOf(name)] += field(value, "usec=")
+			}
 		}
 	}
 	u.CPU = number(info["used_cpu_user"]) + number(info["used_cpu_sys"])
@@ -161,9 +167,33 @@ func calls(key, value string) int64 {
 			return 0
 		}
 	}
-	_, count, _ := strings.Cut(value, "calls=")
-	count, _, _ = strings.Cut(count, ",")
-	return int64(number(count))
+	return int64(field(value, "calls="))
+}
+
+// field reads one number of a line of commandstats.
+func field(line, name string) float64 {
+	_, text, _ := strings.Cut(line, name)
+	text, _, _ = strings.Cut(text, ",")
+	return number(text)
+}
+
+// parts are commands that the time of Redis is shown for. Scripts include the
+// commands that they call.
+var parts = map[string][]string{
+	"scripts": {"eval", "evalsha"},
+	"zadd":    {"zadd"},
+	"zrange":  {"zrange", "zrangebyscore"},
+	"zrem":    {"zrem", "zremrangebyrank", "zremrangebyscore"},
+	"zscore":  {"zscore", "zmscore", "zintercard"},
+}
+
+func partOf(command string) string {
+	for part, commands := range parts {
+		if slices.Contains(commands, command) {
+			return part
+		}
+	}
+	return "others"
 }
 
 func number(text string) float64 {

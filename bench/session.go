@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"strings"
@@ -173,7 +174,11 @@ func (s *session) do(ctx context.Context, plan Plan) (Result, Usage, error) {
 }
 
 func (u Usage) since(before Usage) Usage {
-	return Usage{CPU: u.CPU - before.CPU, Commands: u.Commands - before.Commands, Memory: u.Memory - before.Memory}
+	micros := maps.Clone(u.Micros)
+	for part, us := range before.Micros {
+		micros[part] -= us
+	}
+	return Usage{CPU: u.CPU - before.CPU, Commands: u.Commands - before.Commands, Memory: u.Memory - before.Memory, Micros: micros}
 }
 
 // workers are client processes that handle tasks side by side.

@@ -57,6 +57,9 @@ func (v Values) addCost(n int, u Usage, results ...Result) {
 		v["redis_cpu_s"] = u.CPU * per / tasks
 		v["commands"] = float64(u.Commands) / tasks
 	}
+	if u.Micros != nil {
+		v.addMicros(tasks, u)
+	}
 	var cpu, allocs float64
 	for _, r := range results {
 		cpu, allocs = cpu+r.CPU, allocs+r.Allocs
@@ -65,4 +68,22 @@ func (v Values) addCost(n int, u Usage, results ...Result) {
 	if allocs > 0 {
 		v["allocs"] = allocs / tasks
 	}
+}
+
+// addMicros adds where the server's time went, in us a task. What scripts spent
+// in no command is Lua; what no command spent is connections and the rest.
+func (v Values) addMicros(tasks float64, u Usage) {
+	commands := 0.0
+	for part, us := range u.Micros {
+		if part != "scripts" {
+			commands += us
+			v["us_"+part] = us / tasks
+		}
+	}
+	outer := commands
+	if scripts := u.Micros["scripts"]; scripts > 0 {
+		v["us_lua"] = max(scripts-commands, 0) / tasks
+		outer = max(scripts, commands)
+	}
+	v["us_outside"] = max(u.CPU*1e6-outer, 0) / tasks
 }

@@ -62,6 +62,22 @@ func TestCostIsPerHundredThousandTasksAndPerTask(t *testing.T) {
 	}
 }
 
+func TestTimeOfTheServerIsSplitAmongCommandsLuaAndTheRest(t *testing.T) {
+	t.Parallel()
+	v := Values{}
+	v.addCost(10, Usage{CPU: 0.0001, Micros: map[string]float64{"scripts": 60, "zadd": 20, "others": 10}}, Result{})
+	for metric, value := range map[string]float64{"us_zadd": 2, "us_others": 1, "us_lua": 3, "us_outside": 4} {
+		if v[metric] != value {
+			t.Errorf("%s is %v, want %v", metric, v[metric], value)
+		}
+	}
+	v = Values{}
+	v.addCost(10, Usage{CPU: 0.0001, Micros: map[string]float64{"zadd": 40}}, Result{})
+	if _, ok := v["us_lua"]; ok || v["us_outside"] != 6 {
+		t.Errorf("without scripts: %v", v)
+	}
+}
+
 func TestEveryTaskMustBeHandledExactlyOnce(t *testing.T) {
 	t.Parallel()
 	d := due{first: 10, n: 3}
