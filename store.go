@@ -100,6 +100,16 @@ type Store interface {
 	Close() error
 }
 
+// Prober is a Store that can find out whether it takes writes.
+type Prober interface {
+	// Probe writes something that belongs to no queue and that no other method
+	// shows. A nil error says that the store took it; in a cluster, that one of
+	// its servers did. It ends within the store's time-out.
+	//
+	// Errors: ErrUnavailable, or what else the store says.
+	Probe(ctx context.Context) error
+}
+
 // Item is one task to schedule.
 type Item struct {
 	Queue    string
@@ -247,7 +257,12 @@ type Claim struct {
 	Now       time.Time     // the store's clock
 	Previous  time.Time     // when anybody claimed before this, by the store's clock; zero if never
 	Paused    bool          // the queue hands out nothing
+
+	moved int // tasks that a forwarder moved instead
 }
+
+// taken is how many due tasks a claim took.
+func (c *Claim) taken() int { return len(c.Tasks) + c.moved }
 
 // Lease is one delivery of a task: what Settle and Extend need to know it by.
 type Lease struct {
@@ -354,6 +369,7 @@ type QueueStats struct {
 type Totals struct {
 	Scheduled  int64 // schedules applied: new, replaced or beside a run
 	Claimed    int64 // deliveries
+	Forwarded  int64 // tasks moved to a list or stream, which are not deliveries
 	Acked      int64
 	Retried    int64
 	Again      int64

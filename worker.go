@@ -41,6 +41,7 @@ type Worker struct {
 	store Store
 	opts  WorkerOptions
 	log   *slog.Logger
+	op    string // claim, or forward when store is a forwarding
 	quiet quiet
 	wrap  []func(Handler) Handler
 	ran   atomic.Bool
@@ -82,7 +83,7 @@ func NewWorker(store Store, opts WorkerOptions) *Worker {
 		opts.Logger = slog.Default()
 	}
 	w := &Worker{
-		store: store, opts: opts, log: opts.Logger.With("worker", opts.ID),
+		store: store, opts: opts, log: opts.Logger.With("worker", opts.ID), op: "claim",
 		lanes: map[string]*lane{}, kick: make(chan struct{}, 1),
 	}
 	w.quiet.log = w.log

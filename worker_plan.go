@@ -317,7 +317,7 @@ func (l *lane) claim() {
 	}
 	began := time.Now()
 	claim, err := l.w.store.Claim(ctx, req)
-	l.w.opts.Observer.call("claim", l.queue, len(claim.Tasks), time.Since(began), err)
+	l.w.opts.Observer.call(l.w.op, l.queue, claim.taken(), time.Since(began), err)
 	if err == nil {
 		l.w.opts.Observer.claimed(l.queue, claim)
 		l.accept(hold(claim, began))
@@ -340,7 +340,7 @@ func hold(c Claim, began time.Time) []*held {
 // claimed plans by the answer to a claim.
 func (l *lane) claimed(c Claim, err error) {
 	if err != nil {
-		l.w.failed(l.queue, "claim", err)
+		l.w.failed(l.queue, l.w.op, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -348,7 +348,7 @@ func (l *lane) claimed(c Claim, err error) {
 	p := &l.plan
 	p.claiming = false
 	switch {
-	case errors.Is(err, ErrInvalid): // settings changed under us
+	case errors.Is(err, ErrInvalid) && l.w.op == "claim": // settings changed under us
 		p.next = time.Now().Add(minPause)
 	case err != nil:
 		l.stepAside()
@@ -368,7 +368,7 @@ func (l *lane) planAfter(c Claim) {
 		l.w.recovered()
 	}
 	switch {
-	case len(c.Tasks) > 0:
+	case c.taken() > 0:
 		p.back, p.losses, p.scan = 0, 0, minScan
 	case !p.head.IsZero() && !c.Previous.Before(p.head) && !c.Paused: // somebody else was first
 		p.back = min(max(2*p.back, minBack), maxBack)

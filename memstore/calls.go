@@ -97,6 +97,16 @@ func (s *Store) SetSettings(ctx context.Context, queue string, patch dueq.Settin
 	})
 }
 
+// Probe reports that the store takes writes, which it does until it is closed.
+func (s *Store) Probe(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.ready(ctx); err != nil {
+		return callError("probe", "", err)
+	}
+	return nil
+}
+
 // Stats counts the tasks of queues.
 func (s *Store) Stats(ctx context.Context, queues ...string) ([]dueq.QueueStats, error) {
 	s.mu.Lock()

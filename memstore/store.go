@@ -30,7 +30,10 @@ type Store struct {
 	sleepers map[*sleeper]struct{}
 }
 
-var _ dueq.Store = (*Store)(nil)
+var (
+	_ dueq.Store  = (*Store)(nil)
+	_ dueq.Prober = (*Store)(nil)
+)
 
 // New returns an empty store.
 func New(opts Options) *Store {

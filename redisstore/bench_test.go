@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -78,6 +79,56 @@ func BenchmarkDrain(b *testing.B) {
 			}
 			done()
 		})
+	}
+}
+
+// One operation is one due task taken from its queue with 99 others: leased,
+// handed out at most once, or moved to a list or stream.
+func BenchmarkTake(b *testing.B) {
+	const n = 100
+	claim := func(store *redisstore.Store) (int, error) {
+		c, err := store.Claim(context.Background(), dueq.ClaimRequest{Queue: "q", Max: n, Lease: time.Hour})
+		return len(c.Tasks), err
+	}
+	forward := func(to string) func(*redisstore.Store) (int, error) {
+		return func(store *redisstore.Store) (int, error) {
+			f, err := store.Forward(context.Background(), dueq.ForwardRequest{Queue: "q", Max: n, Destination: to})
+			return f.Count, err
+		}
+	}
+	for _, c := range []struct {
+		name, delivery string
+		take           func(*redisstore.Store) (int, error)
+	}{
+		{"claim", "at_least_once", claim}, {"claim_once", "at_most_once", claim},
+		{"list", "at_least_once", forward("list")}, {"stream", "at_least_once", forward("stream")},
+	} {
+		for _, body := range []string{"", strings.Repeat("x", 200)} {
+			b.Run(fmt.Sprintf("%s/body=%d", c.name, len(body)), func(b *testing.B) {
+				srv, store := benchStore(b)
+				items := benchItems(b.N, -time.Hour)
+				for i := range items {
+					if body != "" {
+						items[i].Task.Body = []byte(body)
+					}
+				}
+				if _, err := store.SetSettings(context.Background(), "q", dueq.SettingsPatch{"delivery": c.delivery}); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := dueq.NewClient(store, dueq.ClientOptions{}).ScheduleAll(context.Background(), items); err != nil {
+					b.Fatal(err)
+				}
+				done := measure(b, srv)
+				for left := b.N; left > 0; {
+					got, err := c.take(store)
+					if err != nil || got == 0 {
+						b.Fatal(got, err)
+					}
+					left -= got
+				}
+				done()
+			})
+		}
 	}
 }
 

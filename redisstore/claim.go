@@ -37,14 +37,9 @@ func (s *Store) Claim(ctx context.Context, req dueq.ClaimRequest) (dueq.Claim, e
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	k := s.keysOf(req.Queue)
-	if err := s.probe(ctx, k); err != nil {
-		return dueq.Claim{}, err
-	}
-	in := &invocation{script: claimScript, keys: k, where: once}
-	reply, err := s.timed(ctx, "claim", in, s.wakeChannel(), req.Queue, req.Max, micros(req.Lease))
+	in := &invocation{script: claimScript, keys: s.keysOf(req.Queue), where: once}
+	reply, err := s.handOut(ctx, "claim", in, s.wakeChannel(), req.Queue, req.Max, micros(req.Lease))
 	if err != nil {
-		k.peer.suspect.Store(errors.Is(err, dueq.ErrUnavailable))
 		return dueq.Claim{}, err
 	}
 	if reply[0].(int64) == 2 {
@@ -54,14 +49,18 @@ func (s *Store) Claim(ctx context.Context, req dueq.ClaimRequest) (dueq.Claim, e
 }
 
 func validateClaim(req dueq.ClaimRequest) error {
-	if err := dueq.ValidateQueue(req.Queue); err != nil {
+	if err := validMax(req.Queue, req.Max); err != nil || req.Lease == 0 {
 		return err
 	}
-	if req.Max < 0 || req.Max > dueq.MaxItems {
-		return &dueq.FieldError{Field: "max", Reason: fmt.Sprintf("%d is not 0 to %d", req.Max, dueq.MaxItems)}
+	return validLease(req.Lease)
+}
+
+func validMax(queue string, most int) error {
+	if err := dueq.ValidateQueue(queue); err != nil {
+		return err
 	}
-	if req.Lease != 0 {
-		return validLease(req.Lease)
+	if most < 0 || most > dueq.MaxItems {
+		return &dueq.FieldError{Field: "max", Reason: fmt.Sprintf("%d is not 0 to %d", most, dueq.MaxItems)}
 	}
 	return nil
 }
@@ -80,14 +79,26 @@ func leaseOver(d time.Duration, maxMilli int64) error {
 
 func micros(d time.Duration) int64 { return (d + time.Microsecond - 1).Microseconds() }
 
+// handOut runs a script that takes due tasks.
+func (s *Store) handOut(ctx context.Context, op string, in *invocation, args ...any) ([]any, error) {
+	if err := s.probe(ctx, op, in.keys); err != nil {
+		return nil, err
+	}
+	reply, err := s.timed(ctx, op, in, args...)
+	if err != nil {
+		in.keys.peer.suspect.Store(errors.Is(err, dueq.ErrUnavailable))
+	}
+	return reply, err
+}
+
 // probe asks a server that left a claim unanswered whether it is there before
 // it is given another: what a stopped server finds in its socket it runs later.
-func (s *Store) probe(ctx context.Context, k *keys) error {
+func (s *Store) probe(ctx context.Context, op string, k *keys) error {
 	if !k.peer.suspect.Load() {
 		return nil
 	}
 	if err := s.ping(ctx, k); err != nil {
-		err = s.wrap(ctx, "claim", k, err)
+		err = s.wrap(ctx, op, k, err)
 		var call *dueq.CallError
 		if errors.As(err, &call) {
 			call.MayHaveHappened = false
@@ -108,14 +119,9 @@ func (s *Store) ping(ctx context.Context, k *keys) error {
 
 // readClaim reads the answer of claim.lua after the clock.
 func readClaim(queue string, clock int64, reply []any) (dueq.Claim, error) {
-	leases, more := reply[0].(int64), reply[1].(int64)
-	claim := dueq.Claim{Now: time.UnixMicro(clock), Wait: -1, Paused: reply[3].(int64) == 1}
-	if last := reply[2].(int64); last > 0 {
-		claim.Previous = time.UnixMilli(last)
-	}
-	if more >= 0 {
-		us := min(max(more*1000-clock, 0), math.MaxInt64/int64(time.Microsecond))
-		claim.Wait = time.Duration(us) * time.Microsecond
+	leases := reply[0].(int64)
+	claim := dueq.Claim{
+		Now: time.UnixMicro(clock), Wait: waitOf(reply[1], clock), Previous: previousOf(reply[2]), Paused: reply[3].(int64) == 1,
 	}
 	taken := reply[4].(string)
 	if taken == "" {
@@ -148,6 +154,24 @@ func readClaim(queue string, clock int64, reply []any) (dueq.Claim, error) {
 		claim.Tasks[i] = t
 	}
 	return claim, nil
+}
+
+// waitOf is how long it is until there is more.
+func waitOf(v any, clock int64) time.Duration {
+	more := v.(int64)
+	if more < 0 {
+		return -1
+	}
+	us := min(max(more*1000-clock, 0), math.MaxInt64/int64(time.Microsecond))
+	return time.Duration(us) * time.Microsecond
+}
+
+// previousOf is when somebody claimed before, or zero.
+func previousOf(v any) time.Time {
+	if last := v.(int64); last > 0 {
+		return time.UnixMilli(last)
+	}
+	return time.Time{}
 }
 
 func readTask(t *dueq.Task, member, score string, clock int64) error {

@@ -331,6 +331,7 @@ func TestFull_server_refuses_schedules_and_can_be_drained(t *testing.T) {
 	}
 	_, err = store.SetSettings(ctx, "full", dueq.SettingsPatch{"batch": "7"})
 	wantUnavailable(t, "settings", err, "OOM")
+	wantUnavailable(t, "probe", store.Probe(ctx), "OOM")
 	after := statsOf(t, store, "full")
 	before.Now, before.LastClaim, after.Now, after.LastClaim = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	if before != after || statsOf(t, store, "full:new").Scheduled != 0 {

@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	child.Main(map[string]child.Role{"worker": workerRole})
+	child.Main(map[string]child.Role{"worker": workerRole, "forwarder": forwarderRole})
 	flag.Parse()
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
 		_ = p.Value.Set("4") // these tests wait more than they work

@@ -26,7 +26,7 @@ func someTopics() []string {
 	if os.Getenv("DUEQ_LAYOUTS") == "all" {
 		return nil // that is, all
 	}
-	return []string{"schedule", "claim", "once", "change", "settings", "wake", "close"}
+	return []string{"schedule", "claim", "once", "forward", "change", "settings", "wake", "close"}
 }
 
 // inTurn runs the suite on servers whose clocks it sets back for each topic.

@@ -39,6 +39,10 @@ func TestNetwork_a_request_cut_before_it_arrives_did_not_happen(t *testing.T) {
 			_, err := store.Claim(t.Context(), dueq.ClaimRequest{Queue: "q", Max: 5})
 			return err
 		},
+		"forward": func() error {
+			_, err := store.Forward(t.Context(), dueq.ForwardRequest{Queue: "q", Max: 2, Destination: "list"})
+			return err
+		},
 	} {
 		before := statsOf(t, direct, "q")
 		proxy.SetFault(redistest.Next(1, redistest.CutBefore, "evalsha"))
@@ -50,8 +54,8 @@ func TestNetwork_a_request_cut_before_it_arrives_did_not_happen(t *testing.T) {
 		}
 		must(t, call()) // the very next one goes through
 	}
-	if st := statsOf(t, direct, "q"); st.Scheduled != 6 || st.Active != 5 {
-		t.Errorf("got %+v, want the 11 tasks, 5 of them active", st)
+	if st := statsOf(t, direct, "q"); st.Scheduled != 4 || st.Active != 5 || st.Totals.Forwarded != 2 {
+		t.Errorf("got %+v, want the 11 tasks, 5 of them active and 2 forwarded", st)
 	}
 }
 

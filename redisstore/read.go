@@ -157,6 +157,7 @@ var totals = []struct {
 }{
 	{"scheduled", func(t *dueq.Totals) *int64 { return &t.Scheduled }},
 	{"claimed", func(t *dueq.Totals) *int64 { return &t.Claimed }},
+	{"forwarded", func(t *dueq.Totals) *int64 { return &t.Forwarded }},
 	{"acked", func(t *dueq.Totals) *int64 { return &t.Acked }},
 	{"retried", func(t *dueq.Totals) *int64 { return &t.Retried }},
 	{"again", func(t *dueq.Totals) *int64 { return &t.Again }},

@@ -141,6 +141,12 @@ func operations() []operation {
 			_, err := store.Claim(ctx, dueq.ClaimRequest{Queue: f.name, Max: 100})
 			return err
 		}},
+		{"forward to a list", nil, func(ctx context.Context, store dueq.Store, f *full) error {
+			return forward(ctx, store, f.name, "list")
+		}},
+		{"forward to a stream", nil, func(ctx context.Context, store dueq.Store, f *full) error {
+			return forward(ctx, store, f.name, "stream")
+		}},
 		{"settle", nil, func(ctx context.Context, store dueq.Store, f *full) error {
 			results := []dueq.Result{f.result("a", dueq.VerdictRetry), f.result("d", dueq.VerdictAck), f.result("e", dueq.VerdictDead)}
 			if f.once != nil {
@@ -203,7 +209,8 @@ func TestRules_a_key_of_another_type_fails_every_script_before_it_writes(t *test
 				keys := keysOf(name)
 				must(t, raw.Del(t.Context(), keys[at]).Err())
 				must(t, raw.RPush(t.Context(), keys[at], "somebody else's").Err())
-				before := contents(t, raw, keys)
+				watched := append(keys, outOf(name))
+				before := contents(t, raw, watched)
 				err := op.call(t.Context(), store, f)
 				touched := op.touches == nil || slices.Contains(op.touches, at)
 				if err == nil {
@@ -215,9 +222,9 @@ func TestRules_a_key_of_another_type_fails_every_script_before_it_writes(t *test
 				if text := err.Error(); !strings.Contains(text, "WRONGTYPE") || !strings.Contains(text, keys[at]) || isUnavailable(err) {
 					t.Errorf("%s: got %v, want WRONGTYPE naming %s that is not ErrUnavailable", op.name, err, keys[at])
 				}
-				for i, value := range contents(t, raw, keys) {
+				for i, value := range contents(t, raw, watched) {
 					if value != before[i] {
-						t.Errorf("%s of a %s queue with a list at %s changed %s", op.name, variant, keys[at], keys[i])
+						t.Errorf("%s of a %s queue with a list at %s changed %s", op.name, variant, keys[at], watched[i])
 					}
 				}
 			}
@@ -492,6 +499,11 @@ func TestRules_scripts_are_quick_at_a_thousand_members(t *testing.T) {
 		_, err := store.Stats(t.Context(), q)
 		return err
 	})
+	moveTo := func(to string) func(string) error {
+		return func(queue string) error { return forward(t.Context(), store, queue, to) }
+	}
+	cost("forward to a list", nil, scheduled(now, kilobyte), moveTo("list"))
+	cost("forward to a stream", nil, scheduled(now, kilobyte), moveTo("stream"))
 	cost("claim at most once", dueq.SettingsPatch{"delivery": "at_most_once"}, scheduled(now, kilobyte), take)
 }
 

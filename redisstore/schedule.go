@@ -199,13 +199,13 @@ func delayMicro(d time.Duration) int64 {
 }
 
 // dueOf is when an item is due that was scheduled at a time of the server's
-// clock, as the scripts count.
+// clock, as the scripts count. Near the year 9999 that clock comes rounded.
 func dueOf(w dueq.When, clockMicro int64) int64 {
 	if due, ok := w.Absolute(); ok {
 		return due
 	}
 	us := delayMicro(w.Delay())
-	return clockMicro/1000 + us/1000 + (clockMicro%1000+us%1000+999)/1000
+	return min(clockMicro/1000+us/1000+(clockMicro%1000+us%1000+999)/1000, dueq.MaxDueMilli)
 }
 
 // scheduleBatches makes one round trip. It returns the first error and notes

@@ -26,6 +26,7 @@ type script struct {
 var (
 	scheduleScript = load("schedule")
 	claimScript    = load("claim")
+	forwardScript  = load("forward")
 	settleScript   = load("settle")
 	extendScript   = load("extend")
 	changeScript   = load("change")
@@ -35,21 +36,28 @@ var (
 	settingsScript = load("settings")
 )
 
-var scripts = []*script{scheduleScript, claimScript, settleScript, extendScript, changeScript,
+var scripts = []*script{scheduleScript, claimScript, forwardScript, settleScript, extendScript, changeScript,
 	getScript, listScript, statsScript, settingsScript}
 
 func init() {
-	scheduleScript.names, claimScript.names, settingsScript.names = true, true, true
+	for _, s := range []*script{scheduleScript, claimScript, forwardScript, settingsScript} {
+		s.names = true
+	}
 }
 
 // include is a line of a script that stands for another file. What is defined
 // there costs time in every call, so scripts include it where they need it.
 var include = regexp.MustCompile(`(?m)^-- include ([a-z]+)$\n`)
 
-func load(name string) *script {
-	return newScript(include.ReplaceAllStringFunc(read(name), func(line string) string {
-		return read(include.FindStringSubmatch(line)[1])
-	}))
+// flags begin a script. Of what it includes they do not count.
+var flags = regexp.MustCompile(`^#!.*\n`)
+
+func load(name string) *script { return newScript(expand(read(name))) }
+
+func expand(text string) string {
+	return include.ReplaceAllStringFunc(text, func(line string) string {
+		return expand(flags.ReplaceAllString(read(include.FindStringSubmatch(line)[1]), ""))
+	})
 }
 
 func newScript(source string) *script {
@@ -86,6 +94,7 @@ func (c command) answer() ([]any, error) {
 type invocation struct {
 	script *script
 	keys   *keys
+	extra  []any // keys beside those of the queue, in the same slot
 	args   []any
 	reply  []any
 	err    error
@@ -100,9 +109,11 @@ func (in *invocation) evalsha() command { return in.prepare("evalsha", in.script
 func (in *invocation) eval() command    { return in.prepare("eval", in.script.source) }
 
 func (in *invocation) prepare(verb, script string) command {
-	args := make([]any, 0, 3+keyCount+len(in.args))
-	args = append(args, verb, script, keyCount)
+	count := keyCount + len(in.extra)
+	args := make([]any, 0, 3+count+len(in.args))
+	args = append(args, verb, script, count)
 	args = append(args, in.keys.names[:]...)
+	args = append(args, in.extra...)
 	args = append(args, in.args...)
 	return command{redis.NewCmd(context.Background(), args...)}
 }

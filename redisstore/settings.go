@@ -22,7 +22,8 @@ const (
 // settingsCache holds the settings of queues, and the versions that say
 // whether they still hold.
 type settingsCache struct {
-	alone bool // a cluster: versions lie on a server that may be away, so nobody reads them
+	alone bool          // a cluster: versions lie on a server that may be away, so nobody reads them
+	turn  chan struct{} // holds one while versions are read
 
 	mu       sync.Mutex // guards all below
 	versions map[string]int64
@@ -107,17 +108,36 @@ func (s *Store) Settings(ctx context.Context, queue string) (dueq.Settings, erro
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	if !s.settings.alone && s.settings.stale() {
-		versions := s.versionsCmd(ctx)
-		if err := s.do(ctx, versions); err != nil {
-			return dueq.Settings{}, s.wrap(ctx, "settings", s.keysOf(queue), err)
-		}
-		s.noteVersions(versions)
+	if err := s.readVersions(ctx); err != nil {
+		return dueq.Settings{}, s.wrap(ctx, "settings", s.keysOf(queue), err)
 	}
 	if known, ok := s.settings.get(queue); ok {
 		return known.settings, known.err
 	}
 	return s.readSettings(ctx, queue)
+}
+
+// readVersions reads the versions of settings if they are stale: one caller
+// does, for all who ask at that time.
+func (s *Store) readVersions(ctx context.Context) error {
+	if s.settings.alone || !s.settings.stale() {
+		return nil
+	}
+	select {
+	case s.settings.turn <- struct{}{}:
+		defer func() { <-s.settings.turn }()
+	case <-ctx.Done():
+		return &unsent{context.Cause(ctx)}
+	}
+	if !s.settings.stale() {
+		return nil
+	}
+	versions := s.versionsCmd(ctx)
+	if err := s.do(ctx, versions); err != nil {
+		return err
+	}
+	s.noteVersions(versions)
+	return nil
 }
 
 func (s *Store) versionsCmd(ctx context.Context) *redis.MapStringStringCmd {

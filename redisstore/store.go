@@ -102,7 +102,7 @@ func newStore(client redis.UniversalClient, opts Options) *Store {
 	if s.cluster, _ = client.(*redis.ClusterClient); s.cluster == nil {
 		s.peer = &peer{}
 	}
-	s.settings.alone = s.cluster != nil
+	s.settings.alone, s.settings.turn = s.cluster != nil, make(chan struct{}, 1)
 	return s
 }
 

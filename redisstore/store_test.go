@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -45,7 +46,47 @@ func fixtureOf(t *testing.T, store *redisstore.Store, raw redis.Cmdable, prefix 
 			must(t, raw.ZRem(t.Context(), key(queue), member).Err())
 		},
 		Dump: func(queue string) storetest.Snapshot { return dump(t, raw, key(queue)) },
+		Key:  key,
+		Sent: func(key string) [][]string { return entriesOf(t, raw, key) },
+		Put:  func(key, kind, value string) { put(t, raw, key, kind, value) },
 	}
+}
+
+// entriesOf reads a list or a stream.
+func entriesOf(t *testing.T, raw redis.Cmdable, key string) (out [][]string) {
+	t.Helper()
+	if raw.Type(t.Context(), key).Val() != "stream" {
+		elements, err := raw.LRange(t.Context(), key, 0, -1).Result()
+		must(t, err)
+		for _, element := range elements {
+			out = append(out, []string{element})
+		}
+		return out
+	}
+	entries, err := raw.(doer).Do(t.Context(), "xrange", key, "-", "+").Slice()
+	must(t, err)
+	for _, entry := range entries {
+		var fields []string // in their order, which a map would lose
+		for _, text := range entry.([]any)[1].([]any) {
+			fields = append(fields, text.(string))
+		}
+		out = append(out, fields)
+	}
+	return out
+}
+
+type doer interface {
+	Do(ctx context.Context, args ...any) *redis.Cmd
+}
+
+// put makes a key of a type.
+func put(t *testing.T, raw redis.Cmdable, key, kind, value string) {
+	t.Helper()
+	args := map[string][]any{
+		"list": {"rpush", key, value}, "stream": {"xadd", key, "*", "f", value}, "zset": {"zadd", key, 1, value},
+		"hash": {"hset", key, "f", value}, "string": {"set", key, value}, "set": {"sadd", key, value},
+	}[kind]
+	must(t, raw.(doer).Do(t.Context(), args...).Err())
 }
 
 // dump reads the keys of one queue.

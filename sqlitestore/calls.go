@@ -2,6 +2,8 @@ package sqlitestore
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/dueq/dueq"
@@ -70,6 +72,28 @@ func (s *Store) SetSettings(ctx context.Context, queue string, patch dueq.Settin
 		return dueq.Settings{}, s.wrap("set settings", queue, err)
 	}
 	return settings, nil
+}
+
+// leastRoom is what a probe wants to be left on the disk: room for a transaction.
+// That alone fits the journal says little.
+const leastRoom = 1 << 20
+
+// Probe implements dueq.Prober: it writes the version of the schema again. A
+// disk with less than 1 MiB left counts as full.
+func (s *Store) Probe(ctx context.Context) error {
+	err := s.write(ctx, func(u *unit) error {
+		if err := u.exec(fmt.Sprintf("PRAGMA user_version = %d", schemaVersion)); err != nil {
+			u.fail(err)
+		}
+		return nil
+	})
+	if err == nil && !hasRoom(filepath.Dir(s.path), leastRoom) {
+		err = dueq.Unavailable(fmt.Errorf("%s: the disk is full", s.path))
+	}
+	if err != nil {
+		return s.wrap("probe", "", err)
+	}
+	return nil
 }
 
 // change makes a call about one queue that writes.

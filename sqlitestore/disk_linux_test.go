@@ -48,9 +48,9 @@ func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	dir, makeRoom := t.TempDir(), func(store *sqlitestore.Store) error { return store.Exec("PRAGMA max_page_count = 1000000") }
 	if os.Getuid() == 0 {
-		dir = tmpfs(t, "3m")
+		dir = tmpfs(t, "5m")
 		ballast := filepath.Join(dir, "ballast")
-		must(t, os.WriteFile(ballast, make([]byte, 1<<20), 0o600))
+		must(t, os.WriteFile(ballast, make([]byte, 3<<20), 0o600))
 		makeRoom = func(*sqlitestore.Store) error { return os.Remove(ballast) }
 	}
 	path := filepath.Join(dir, "dueq.db")
@@ -69,10 +69,14 @@ func TestDiskFull(t *testing.T) {
 		!strings.Contains(failure.Error(), path) || !errors.As(failure, &call) || call.MayHaveHappened {
 		t.Errorf("got %v after %d tasks, want that the disk of %s is full and that it did not happen", failure, scheduled, path)
 	}
+	if err := store.Probe(t.Context()); os.Getuid() == 0 && (!errors.Is(err, dueq.ErrUnavailable) || !strings.Contains(err.Error(), "the disk is full")) {
+		t.Errorf("a probe says %v, want that the disk is full", err)
+	}
 	if got := stats(t, store, "q").Scheduled; got != int64(scheduled) {
 		t.Errorf("%d tasks are there, %d were acknowledged", got, scheduled)
 	}
 	must(t, makeRoom(store))
+	must(t, store.Probe(t.Context()))
 	putMany(t, store, "q", scheduled, 100)
 	if answer, err := store.Integrity(); err != nil || answer != "ok\n" {
 		t.Errorf("integrity: %s, %v", answer, err)

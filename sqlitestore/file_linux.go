@@ -36,6 +36,12 @@ func refuseNetwork(dir string) error {
 	return refuseFuse(dir, uint32(st.Type))
 }
 
+// hasRoom reports whether the disk of dir has n bytes left for us.
+func hasRoom(dir string, n uint64) bool {
+	var st syscall.Statfs_t
+	return syscall.Statfs(dir, &st) != nil || st.Bavail*uint64(st.Bsize) >= n
+}
+
 const fuseMagic = 0x65735546
 
 // refuseFuse refuses the network file systems among those in user space; only

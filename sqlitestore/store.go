@@ -69,7 +69,10 @@ type Store struct {
 	readers readerPool
 }
 
-var _ dueq.Store = (*Store)(nil)
+var (
+	_ dueq.Store  = (*Store)(nil)
+	_ dueq.Prober = (*Store)(nil)
+)
 
 // Open opens the store in a file. It makes the file if it is missing, readable
 // by this user only.

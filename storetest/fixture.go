@@ -27,6 +27,16 @@ type Fixture struct {
 	Add     func(queue, member string, score float64) // plain ZADD
 	Remove  func(queue, member string)                // plain ZREM
 	Dump    func(queue string) Snapshot               // what lies in the store, raw
+
+	// Of stores that are a dueq.Forwarder; nil of others.
+	Key  func(queue string) string     // K of docs/design.md
+	Sent func(key string) [][]string   // a list's elements, one by one, or a stream's fields and values
+	Put  func(key, kind, value string) // makes a key that is a list, stream, hash, zset or string
+
+	// JSON says that what the store is told passes through the JSON of the HTTP
+	// API: delays are rounded up to the millisecond before they are added to the
+	// clock, and the text of an error is UTF-8.
+	JSON bool
 }
 
 // Snapshot is what lies in a store for one queue.
@@ -89,6 +99,7 @@ var topics = []topic{
 	{"grace", graceTests},
 	{"settle", settleTests},
 	{"once", onceTests},
+	{"forward", forwardTests},
 	{"priority", priorityTests},
 	{"change", changeTests},
 	{"read", readTests},
@@ -139,6 +150,9 @@ func (q *queue) align(offset time.Duration) {
 
 // inMilli is the score of a task due d from now: rounded up, never early.
 func (q *queue) inMilli(d time.Duration) float64 {
+	if q.JSON {
+		d = (d + time.Millisecond - 1).Truncate(time.Millisecond)
+	}
 	micro := q.Now().UnixMicro() + int64((d+time.Microsecond-1)/time.Microsecond)
 	return float64((micro + 999) / 1000)
 }

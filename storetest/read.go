@@ -23,6 +23,7 @@ func readTests() []test {
 		{"list does not carry bodies", listBodies},
 		{"a bad query is refused", listRefused},
 		{"an unknown queue is empty", unknownQueue},
+		{"a probe of whether it takes writes changes no queue", probeLeavesNothing},
 		{"stats count and time a queue", statsCount},
 		{"stats of several queues come in the order asked, all by name", statsMany},
 	}
@@ -344,4 +345,19 @@ func statsMany(q *queue) {
 			q.Errorf("%s is not known: %q", name, known)
 		}
 	}
+}
+
+func probeLeavesNothing(q *queue) {
+	p, ok := q.Store.(dueq.Prober)
+	if !ok {
+		return // it cannot be asked
+	}
+	q.put("there", dueq.In(time.Hour))
+	before := q.stats()
+	for range 2 {
+		q.must("Probe", p.Probe(q.Context()))
+	}
+	after := q.stats()
+	before.Now, after.Now = time.Time{}, time.Time{}
+	same(q, "stats", after, before)
 }

@@ -353,7 +353,7 @@ func beyond9999(q *queue) {
 		q.advanceTo(end.Add(-left))
 		q.refused("delay beyond 9999", q.schedule(q.item("late", dueq.In(left+1)))[0], dueq.ErrInvalid)
 		m := fmt.Sprint("last:", left)
-		q.put(m, dueq.In(left))
+		same(q, "due in the outcome", score(q.put(m, dueq.In(left)).Due), dueq.MaxDueMilli)
 		o := q.change(dueq.OpReschedule, dueq.Target{Member: m, When: dueq.In(left + 1)})[0]
 		q.refused("reschedule beyond 9999", o, dueq.ErrInvalid)
 		same(q, "due", q.dump().Scheduled[m], dueq.MaxDueMilli)

@@ -178,6 +178,9 @@ func closed(q *queue) {
 	q.fails("Stats of all", err, dueq.ErrClosed)
 	_, err = q.Store.Wake(q.Context())
 	q.fails("Wake", err, dueq.ErrClosed)
+	if p, ok := q.Store.(dueq.Prober); ok {
+		q.fails("Probe", p.Probe(q.Context()), dueq.ErrClosed)
+	}
 }
 
 func closingTests() []test {

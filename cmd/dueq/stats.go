@@ -20,7 +20,7 @@ func (a *app) stats() *cobra.Command {
 		Short: "Show all counts of queues",
 		Long: `Show all counts of the named queues, or of all queues. With --watch show again
 and again what is there and how fast it moves, until a signal; in JSON it is one
-object each time.`,
+object each time. CLAIMED/S has forwarded tasks in it.`,
 		Example: `  dueq stats order:close
   dueq stats order:close sms:send --watch --interval 5s
   dueq stats -o json | jq '.queues[] | {queue, overdue}'`,
@@ -116,6 +116,7 @@ type statsView struct {
 type totalsView struct {
 	Scheduled  int64 `json:"scheduled"`
 	Claimed    int64 `json:"claimed"`
+	Forwarded  int64 `json:"forwarded"`
 	Acked      int64 `json:"acked"`
 	Retried    int64 `json:"retried"`
 	Again      int64 `json:"again"`
@@ -162,6 +163,7 @@ func tableStats(w io.Writer, v statsView) {
 	row(w, "totals:")
 	row(w, "  scheduled", t.Scheduled)
 	row(w, "  claimed", t.Claimed)
+	row(w, "  forwarded", t.Forwarded)
 	row(w, "  acked", t.Acked)
 	row(w, "  retried", t.Retried)
 	row(w, "  again", t.Again)

@@ -102,7 +102,7 @@ func (s *statsWatch) table(w io.Writer, views []statsView) {
 		}
 		t, u := v.Totals, before.Totals
 		row(w, v.Queue, v.Scheduled, v.Overdue, v.Active, v.Dead,
-			rate(t.Scheduled, u.Scheduled), rate(t.Claimed, u.Claimed), rate(t.Acked, u.Acked),
+			rate(t.Scheduled, u.Scheduled), rate(t.Claimed+t.Forwarded, u.Claimed+u.Forwarded), rate(t.Acked, u.Acked),
 			rate(t.Retried+t.Died+t.Ended, u.Retried+u.Died+u.Ended), yesNo(v.Paused))
 	}
 }

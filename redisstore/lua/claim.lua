@@ -13,15 +13,16 @@
 
 if late(ARGV[1]) then return {LATE, clock} end
 local channel, queue, max = ARGV[2], ARGV[3], tonumber(ARGV[4])
+local to = KEYS[10] -- forward.lua: where due tasks go, as if claimed at most once
 
 local s = call('HMGET', SETTINGS, 'delivery', 'max_late_ms', 'dead_keep_ms', 'paused', 'lease_ms', 'lease_max_ms')
-local once, paused = s[1] == 'at_most_once', s[4] == '1'
+local once, paused = to or s[1] == 'at_most_once', s[4] == '1'
 local max_late, dead_keep = number_or(s[2], 0), number_or(s[3], 604800000)
 local lease, lease_max = tonumber(ARGV[5]), number_or(s[6], 86400000)
 if lease == 0 then lease = number_or(s[5], 30000) * 1000 end
-if lease < 1000000 or lease > lease_max * 1000 then return {2, clock, lease_max} end
+if not to and (lease < 1000000 or lease > lease_max * 1000) then return {2, clock, lease_max} end
 
-local STAT_NAMES = {'grace', 'number', 'claimed', 'ended', 'refused', 'trimmed'}
+local STAT_NAMES = {'grace', 'number', to and 'forwarded' or 'claimed', 'ended', 'refused', 'trimmed'}
 local st = call('HMGET', STATS, 'last', unpack(STAT_NAMES))
 local last, grace = number_or(st[1], nil), number_or(st[2], 0)
 local number, claimed = number_or(st[3], now_us), number_or(st[4], 0)
@@ -257,11 +258,7 @@ end
 local tries = false
 if tries_count > 0 and #names > 0 then tries = call('HMGET', TRIES, unpack(names)) end
 if body_count > 0 and #names > 0 then bodies = call('HMGET', BODY, unpack(names)) end
-if once and #names > 0 then
-  if bodies then spread('HDEL', BODY, names) end
-  if tries then spread('HDEL', TRIES, names) end
-  if error_count > 0 then spread('HDEL', ERROR, names) end
-end
+if to and #names > 0 then send(taken, bodies) end
 
 -- Remove exactly what was handled. Nothing was written to K since it was read.
 if ranked > 0 then call('ZREMRANGEBYRANK', SCHEDULED, 0, ranked - 1) end
@@ -269,6 +266,11 @@ if ranked < #members then
   local rest = {}
   for i = ranked + 1, #members do rest[#rest + 1] = members[i] end
   spread('ZREM', SCHEDULED, rest)
+end
+if once and #names > 0 then
+  if bodies then spread('HDEL', BODY, names) end
+  if tries then spread('HDEL', TRIES, names) end
+  if error_count > 0 then spread('HDEL', ERROR, names) end
 end
 
 if priority and reasons and body_count + tries_count > 0 then -- the letter may be of another spelling
@@ -299,4 +301,5 @@ if max == 0 and due and due <= now and not paused then
 elseif returned then
   hint(channel, queue, before, due)
 end
+if to then return {0, clock, #names, more, last or 0, paused and 1 or 0} end
 return {0, clock, once and -1 or score_of_lease or 0, more, last or 0, paused and 1 or 0, table.concat(taken, ' '), tries, bodies}
