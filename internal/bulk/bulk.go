@@ -7,7 +7,6 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/dueq/dueq"
 )
@@ -110,13 +109,4 @@ func (r *Reader) Next() (Record, error) {
 
 func tooLong() error {
 	return &dueq.FieldError{Field: "line", Reason: fmt.Sprintf("is longer than %d bytes", RecordMax)}
-}
-
-// quote shows a value of a file in an error, cut to what fits a line.
-func quote(s string) string {
-	const most = 40
-	if utf8.RuneCountInString(s) > most {
-		s = string([]rune(s)[:most-1]) + "…"
-	}
-	return fmt.Sprintf("%q", s)
 }

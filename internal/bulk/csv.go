@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/strictjson"
 )
 
 // columns of a CSV file. One of delay and due must be there, and id.
@@ -72,7 +73,7 @@ func checkHeader(names []string) error {
 	for i, name := range names {
 		switch {
 		case !slices.Contains(columns, name):
-			return badHeader(fmt.Sprintf("has the column %s, which is not one of %s", quote(name), strings.Join(columns, ", ")))
+			return badHeader(fmt.Sprintf("has the column %s, which is not one of %s", strictjson.Quote(name), strings.Join(columns, ", ")))
 		case slices.Contains(names[:i], name):
 			return badHeader("has the column " + name + " twice")
 		}
@@ -105,12 +106,12 @@ func setColumn(rec *Record, name, text string) (err error) {
 	case "delay":
 		d, parseErr := dueq.ParseDuration(text)
 		if parseErr != nil {
-			return &dueq.FieldError{Field: "delay", Reason: quote(text) + " is not a duration like 30m, 1.5s or 7d"}
+			return &dueq.FieldError{Field: "delay", Reason: strictjson.Quote(text) + " is not a duration like 30m, 1.5s or 7d"}
 		}
 		rec.When = dueq.In(d)
 	case "due":
 		if rec.When, err = dueq.ParseWhen(text); len(text) > 60 && err != nil {
-			err = &dueq.FieldError{Field: "due", Reason: quote(text) + " is not a time"}
+			err = &dueq.FieldError{Field: "due", Reason: strictjson.Quote(text) + " is not a time"}
 		}
 	case "body":
 		if text != "" {
@@ -127,7 +128,7 @@ func parsePriority(text string) (dueq.Priority, error) {
 	case len(text) == 1 && text[0] >= '0' && text[0] <= '9':
 		return dueq.P(int(text[0] - '0')), nil
 	}
-	return 0, &dueq.FieldError{Field: "priority", Reason: quote(text) + " is not 0 to 9"}
+	return 0, &dueq.FieldError{Field: "priority", Reason: strictjson.Quote(text) + " is not 0 to 9"}
 }
 
 // State of the reader within a record.
