@@ -14,6 +14,7 @@ func FuzzOpen(f *testing.F) {
 	for _, seed := range [][3]string{
 		{"redis://", "s3cr3t", "/0"}, {"rediss+sentinel://u", "s3cr%333t", "/main?sentinel_password=s3cr3t"}, {"redis+cluster://u", "s3cr3t ", ""},
 		{"redis://u", "s3cr3t/x", "/x"}, {"redis://", "1?s3cr3t", ""}, {"redis://", "s3cr3t", "?nonsense=1"}, {"mysql://", "s3cr3t", ""}, {"sqlite", "s3cr3t", ""},
+		{"http://redis", "s3cr3t", "/x"}, {"https://", "s3cr3t", "?redis"},
 	} {
 		f.Add(seed[0], seed[1], seed[2])
 	}

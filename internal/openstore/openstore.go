@@ -8,24 +8,29 @@ import (
 	"strings"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/httpapi"
 	"github.com/dueq/dueq/memstore"
 	"github.com/dueq/dueq/redisstore"
 	"github.com/dueq/dueq/sqlitestore"
 )
 
 // Open opens the store at rawURL: redis://, redis+cluster://, redis+sentinel://
-// and the same with rediss, sqlite:PATH for a file, which is made if it is
-// missing, or memory: for a new one that only this process sees. An empty
-// prefix is the store's default; files and memory have none. Whoever opens a
-// store closes it.
+// and the same with rediss, http:// and https:// for what a server of dueq's
+// keeps, sqlite:PATH for a file, which is made if it is missing, or memory: for
+// a new one that only this process sees. An empty prefix is the store's
+// default; files and memory have none, and a server chooses its own. Whoever
+// opens a store closes it.
 //
-// Errors: a *dueq.FieldError "store" for a URL that names no store, and what
-// the store says. No error shows the password of the URL.
+// Errors: a *dueq.FieldError "store" for a URL that names no store, or "prefix"
+// for a server, and what the store says. No error shows the password or token
+// of the URL.
 func Open(ctx context.Context, rawURL, prefix string) (dueq.Store, error) {
 	scheme, rest, _ := strings.Cut(rawURL, ":")
 	switch {
 	case strings.HasPrefix(scheme, "redis"):
 		return openRedis(ctx, rawURL, prefix)
+	case isHTTP(scheme):
+		return openHTTP(ctx, rawURL, prefix)
 	case scheme == "sqlite":
 		return openFile(ctx, rawURL, rest)
 	case rawURL == "memory:":
@@ -33,7 +38,39 @@ func Open(ctx context.Context, rawURL, prefix string) (dueq.Store, error) {
 	case scheme == "memory":
 		return nil, &dueq.FieldError{Field: "store", Reason: fmt.Sprintf("memory: takes nothing after the colon, not %q", rest)}
 	}
-	return nil, &dueq.FieldError{Field: "store", Reason: "is none of redis://HOST:PORT, redis+cluster://, redis+sentinel://, sqlite:PATH and memory:"}
+	return nil, &dueq.FieldError{Field: "store", Reason: "is none of redis://HOST:PORT, redis+cluster://, redis+sentinel://, http://HOST:PORT, https://, sqlite:PATH and memory:"}
+}
+
+func isHTTP(scheme string) bool { return scheme == "http" || scheme == "https" }
+
+// WithToken puts the secret of the environment variable DUEQ_TOKEN, if it is
+// set, into the URL of a server that has none.
+func WithToken(rawURL string, getenv func(name string) string) string {
+	token := getenv("DUEQ_TOKEN")
+	u, err := url.Parse(rawURL)
+	if err != nil || token == "" || !isHTTP(u.Scheme) || u.User != nil {
+		return rawURL
+	}
+	u.User = url.UserPassword("", token)
+	return u.String()
+}
+
+func openHTTP(ctx context.Context, rawURL, prefix string) (dueq.Store, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, dueq.Unavailable(err)
+	}
+	if prefix != "" && prefix != redisstore.DefaultPrefix {
+		return nil, &dueq.FieldError{Field: "prefix", Reason: "is for Redis; which keys a server uses is said where it is started"}
+	}
+	client, err := httpapi.Open(rawURL, httpapi.ClientOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if err := client.Check(ctx); err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	return client, nil
 }
 
 func openRedis(ctx context.Context, rawURL, prefix string) (dueq.Store, error) {
@@ -59,6 +96,27 @@ func openFile(ctx context.Context, rawURL, path string) (dueq.Store, error) {
 		return nil, err
 	}
 	return store, nil
+}
+
+// Redacted returns the URL of a store with *** in place of its passwords.
+func Redacted(rawURL string) string {
+	front, rest, ok := strings.Cut(rawURL, "//")
+	if !ok || strings.HasPrefix(front, "sqlite") {
+		return rawURL
+	}
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		if user, _, ok := strings.Cut(rest[:at], ":"); ok {
+			rest = user + ":***" + rest[at:]
+		}
+	}
+	if before, after, ok := strings.Cut(rest, "sentinel_password="); ok {
+		_, others, more := strings.Cut(after, "&")
+		rest = before + "sentinel_password=***"
+		if more {
+			rest += "&" + others
+		}
+	}
+	return front + "//" + rest
 }
 
 // hidePassword keeps what libraries put into errors, the URL as it was given

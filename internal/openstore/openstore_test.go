@@ -2,13 +2,18 @@ package openstore_test
 
 import (
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/dueq/dueq"
 	"github.com/dueq/dueq/internal/openstore"
 	"github.com/dueq/dueq/internal/redistest"
+	"github.com/dueq/dueq/redisstore"
 )
 
 func TestOpen(t *testing.T) {
@@ -84,7 +89,7 @@ func TestOpen(t *testing.T) {
 		}
 	})
 
-	for _, url := range []string{"", "redis", "sqlite:", "sqlite://file", "http://localhost", "memory:x", "memory", "127.0.0.1:6379"} {
+	for _, url := range []string{"", "redis", "sqlite:", "sqlite://file", "http://", "http://localhost?a=b", "ftp://localhost", "memory:x", "memory", "127.0.0.1:6379"} {
 		t.Run("refuses "+url, func(t *testing.T) {
 			_, err := openstore.Open(t.Context(), url, "")
 			var field *dueq.FieldError
@@ -100,6 +105,8 @@ func TestOpen(t *testing.T) {
 		"redis+sentinel://127.0.0.1:1/m?sentinel_user=u&sentinel_password=s3cret", "redis+sentinel://127.0.0.1:1/m?sentinel_password=s3cret%2",
 		"redis+sentinel://127.0.0.1:1?sentinel_password=s3cret", "redis://127.0.0.1:1?sentinel_password=s3cret&x=y",
 		"redis://u:s3cret@127.0.0.1:1/notanumber", "postgres://:s3cret@host", ":s3cret@host",
+		"http://s3cret@127.0.0.1:1", "http://u:s3cret@127.0.0.1:1", "https://:s3cret@127.0.0.1:port", "http://:s3cret@[::1",
+		"http://127.0.0.1:1?token=s3cret", "http://127.0.0.1:1?s3cret", "http://:s3cret%00@127.0.0.1:1",
 	} {
 		t.Run("keeps the password of "+url, func(t *testing.T) {
 			_, err := openstore.Open(t.Context(), url, "")
@@ -107,6 +114,76 @@ func TestOpen(t *testing.T) {
 				t.Errorf("got %v, want an error without the password", err)
 			}
 		})
+	}
+}
+
+func TestRedacted(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://127.0.0.1:6379/1":                                 "redis://127.0.0.1:6379/1",
+		"redis://user@127.0.0.1:6379":                              "redis://user@127.0.0.1:6379",
+		"redis://user:1@127.0.0.1:6379":                            "redis://user:***@127.0.0.1:6379",
+		"redis://:a@b:c@127.0.0.1:6379?pool_size=3":                "redis://:***@127.0.0.1:6379?pool_size=3",
+		"redis+sentinel://u:s@h/m?sentinel_password=x&pool_size=3": "redis+sentinel://u:***@h/m?sentinel_password=***&pool_size=3",
+		"redis+sentinel://h/m?sentinel_password=x":                 "redis+sentinel://h/m?sentinel_password=***",
+		"sqlite:/data//a:b@c.db":                                   "sqlite:/data//a:b@c.db",
+		"memory:":                                                  "memory:",
+	} {
+		if got := openstore.Redacted(url); got != want {
+			t.Errorf("%s: got %s, want %s", url, got, want)
+		}
+	}
+}
+
+func TestOpenOfAServer(t *testing.T) {
+	var auth atomic.Value
+	known := true
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		auth.Store(r.URL.Path + " " + r.Header.Get("Authorization"))
+		w.Header().Set("Content-Type", "application/json")
+		if !known {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(401)
+			_, _ = io.WriteString(w, `{"type":"urn:dueq:problem:unauthorized","title":"Token missing or not valid","status":401,"retryable":false}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"info":{"title":"dueq"}}`)
+	}))
+	defer s.Close()
+	host := strings.TrimPrefix(s.URL, "http://")
+	env := func(name string) string { return map[string]string{"DUEQ_TOKEN": "of/env"}[name] }
+	for url, want := range map[string]string{
+		"http://" + host:                "/openapi.json Bearer of/env",
+		"http://" + host + "/sub/":      "/sub/openapi.json Bearer of/env",
+		"http://:of_url@" + host + "/x": "/x/openapi.json Bearer of_url",
+	} {
+		for _, prefix := range []string{"", redisstore.DefaultPrefix} {
+			store, err := openstore.Open(t.Context(), openstore.WithToken(url, env), prefix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := auth.Load(); got != want {
+				t.Errorf("%s: asked %q, want %q", url, got, want)
+			}
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	known = false
+	if _, err := openstore.Open(t.Context(), s.URL, ""); err == nil || !strings.Contains(err.Error(), "Token missing or not valid") {
+		t.Errorf("got %v, want what the server says", err)
+	}
+	_, err := openstore.Open(t.Context(), s.URL, "other:")
+	if field := (*dueq.FieldError)(nil); !errors.As(err, &field) || field.Field != "prefix" {
+		t.Errorf("got %v, want a FieldError of prefix", err)
+	}
+	for _, url := range []string{"redis://127.0.0.1", "sqlite:file", "memory:", "", "http://%", "mysql://h"} {
+		if got := openstore.WithToken(url, env); got != url {
+			t.Errorf("%q became %q", url, got)
+		}
+	}
+	if got := openstore.WithToken("http://h", func(string) string { return "" }); got != "http://h" {
+		t.Errorf("without a token the URL became %q", got)
 	}
 }
 
