@@ -6,7 +6,7 @@ MODEL_CHECKS ?= 22000
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## every check and test; installs redis-server and faketime if missing
+test: ## every check and test; installs redis-server, a JDK and others if missing
 	@./scripts/test
 
 demo: ## the main job, self-contained

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/view"
 )
 
 // Exit codes of a command that are not plain failures, from sysexits.h.
@@ -84,7 +85,7 @@ func taskEnv(t *dueq.Task) []string {
 		"DUEQ_KIND=" + t.Kind,
 		"DUEQ_ATTEMPT=" + strconv.Itoa(t.Attempt),
 		"DUEQ_ROUND=" + strconv.Itoa(t.Round),
-		"DUEQ_DUE=" + instant(t.Due).String(),
+		"DUEQ_DUE=" + view.Instant(t.Due).String(),
 	}
 }
 

@@ -122,7 +122,7 @@ func TestDeadPrintsAsItGoes(t *testing.T) {
 			var stdout lockedBuffer
 			calls, missing := 0, ""
 			a := &app{
-				stdin: strings.NewReader(""), stdout: &stdout, stderr: io.Discard, getenv: func(string) string { return c.url },
+				stdin: strings.NewReader(""), stdout: &stdout, stderr: io.Discard, getenv: c.getenv,
 				open: func(context.Context, string, string) (dueq.Store, error) {
 					return hookedStore{kept{c.store}, func() {
 						if calls++; calls > 1 && !strings.Contains(stdout.String(), fmt.Sprintf("m%d", calls-1)) {
@@ -152,7 +152,7 @@ func TestDeadStopsWhenItCannotSayWhatItDid(t *testing.T) {
 	for _, format := range []string{"table", "json"} {
 		var stderr lockedBuffer
 		a := &app{
-			stdin: strings.NewReader(""), stdout: brokenPipe{}, stderr: &stderr, getenv: func(string) string { return c.url },
+			stdin: strings.NewReader(""), stdout: brokenPipe{}, stderr: &stderr, getenv: c.getenv,
 			open: func(context.Context, string, string) (dueq.Store, error) { return kept{c.store}, nil },
 		}
 		before := c.stats(t, "q").Dead

@@ -98,6 +98,7 @@ func TestCompletion(t *testing.T) {
 			"move order:close":           "sms:send",
 			"move order:close sms:send":  "",
 			"drain":                      "order:close\nsms:send",
+			"forward":                    "order:close\nsms:send",
 			"delete":                     "order:close\nsms:send",
 			"pause":                      "order:close\nsms:send",
 			"resume":                     "order:close\nsms:send",

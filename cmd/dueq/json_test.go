@@ -45,9 +45,13 @@ func TestEveryCommandInJSON(t *testing.T) {
 		"version":                             "commit go modified platform version",
 		"demo":                                "", // see demo_test.go
 		"work q":                              "", // see work_test.go
+		"serve":                               "", // see serve_test.go
+		"serve --print-config":                "config sources",
+		"token shop --scope read":             "hash name queues scopes secret",
+		"forward q":                           "", // see forward_test.go
 	}
 	order := []string{"schedule q m", "schedule q --from", "reschedule", "run-now", "get", "list", "queues", "stats", "dead list", "dead requeue", "dead delete",
-		"move", "cancel", "delete", "drain", "pause", "resume", "settings q", "bench", "version"}
+		"move", "cancel", "delete", "drain", "pause", "resume", "settings q", "bench", "serve --print", "token", "version"}
 	on(t, func(t *testing.T, c *cli) {
 		c.die(t, "d", "boom", "m1", "m2")
 		for _, front := range order {

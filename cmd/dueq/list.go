@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/view"
 	"github.com/spf13/cobra"
 )
 
@@ -180,7 +181,7 @@ func tableList(w io.Writer, state dueq.State, tasks []taskView, header bool) {
 		row(w, "MEMBER", when, "FAILURES", "ROUND", "LAST ERROR")
 	}
 	for _, v := range tasks {
-		at := map[dueq.State]instant{dueq.StateScheduled: v.DueAt, dueq.StateActive: v.LeaseEndsAt, dueq.StateDead: v.DiedAt}[state]
+		at := map[dueq.State]view.Instant{dueq.StateScheduled: v.DueAt, dueq.StateActive: v.LeaseEndsAt, dueq.StateDead: v.DiedAt}[state]
 		text := v.LastError
 		if text == "" && v.Malformed != "" {
 			text = fmt.Sprintf("malformed: %s", v.Malformed)

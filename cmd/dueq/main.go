@@ -14,7 +14,7 @@ func main() {
 	logging.Disable() // stderr has one line per error: ours
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		getenv: os.Getenv, open: openstore.Open, exit: os.Exit,
+		getenv: os.Getenv, environ: os.Environ, open: openstore.Open, exit: os.Exit,
 	}
 	os.Exit(a.run(context.Background(), os.Args[1:]))
 }

@@ -5,7 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log/slog"
 	"math"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/httpapi"
 	"github.com/dueq/dueq/internal/openstore"
 	"github.com/dueq/dueq/internal/redistest"
 	"github.com/dueq/dueq/memstore"
@@ -27,6 +31,7 @@ type cli struct {
 	open  func(url, prefix string) (dueq.Store, error) // what a command line opens
 	zadd  func(queue, member string, score float64)    // as a foreign producer does
 	url   string
+	token string   // DUEQ_TOKEN
 	extra []string // arguments of every command line
 	home  string   // HOME, where the default store lies
 
@@ -43,14 +48,19 @@ func (c *cli) run(t *testing.T, stdin string, args ...string) result {
 	return c.runContext(t, t.Context(), stdin, args...)
 }
 
+func (c *cli) getenv(name string) string {
+	return map[string]string{"DUEQ_STORE": c.url, "DUEQ_TOKEN": c.token, "HOME": c.home}[name]
+}
+
 func (c *cli) runContext(t *testing.T, ctx context.Context, stdin string, args ...string) result {
 	t.Helper()
 	var stdout, stderr lockedBuffer
 	a := &app{
 		stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr,
-		getenv: func(name string) string { return map[string]string{"DUEQ_STORE": c.url, "HOME": c.home}[name] },
-		open:   func(_ context.Context, url, prefix string) (dueq.Store, error) { return c.open(url, prefix) },
-		exit:   func(code int) { panic(fmt.Sprintf("exit %d", code)) },
+		getenv:  c.getenv,
+		environ: func() []string { return []string{"DUEQ_STORE=" + c.url} },
+		open:    func(_ context.Context, url, prefix string) (dueq.Store, error) { return c.open(url, prefix) },
+		exit:    func(code int) { panic(fmt.Sprintf("exit %d", code)) },
 
 		terminal: func(any) bool { return c.terminal },
 	}
@@ -58,11 +68,18 @@ func (c *cli) runContext(t *testing.T, ctx context.Context, stdin string, args .
 	return result{stdout.String(), stderr.String(), code}
 }
 
-// on runs f on an empty store in memory, on one in a file and on one in Redis.
+// named is an environment that names a store.
+func named(url string) func(name string) string {
+	return func(name string) string { return map[string]string{"DUEQ_STORE": url}[name] }
+}
+
+// on runs f on an empty store in memory, on one in a file, on one in Redis and on
+// one behind a server.
 func on(t *testing.T, f func(t *testing.T, c *cli)) {
 	t.Run("memory", func(t *testing.T) { f(t, onMemory(t)) })
 	t.Run("sqlite", func(t *testing.T) { f(t, onSQLite(t)) })
 	t.Run("redis", func(t *testing.T) { f(t, onRedis(t)) })
+	t.Run("http", func(t *testing.T) { f(t, onHTTP(t)) })
 }
 
 func onMemory(t *testing.T) *cli {
@@ -116,6 +133,30 @@ func onServer(t *testing.T, url string, client redis.UniversalClient) *cli {
 			}
 		},
 	}
+}
+
+const testToken = "s3cr3t"
+
+// onHTTP serves a store in memory, to those who have testToken.
+func onHTTP(t *testing.T) *cli {
+	t.Helper()
+	store := memstore.New(memstore.Options{})
+	server, err := httpapi.New(store, httpapi.Options{
+		Tokens:    []httpapi.Token{{Name: "test", Hash: httpapi.HashToken(testToken), Scopes: []httpapi.Scope{httpapi.ScopeAdmin}}},
+		MemberMax: dueq.MemberMax, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(server.Handler())
+	t.Cleanup(func() {
+		server.Drain()
+		s.Close()
+		server.Close()
+		store.Close()
+	})
+	open := func(url, prefix string) (dueq.Store, error) { return openstore.Open(t.Context(), url, prefix) }
+	return &cli{store: store, open: open, url: s.URL, token: testToken, zadd: store.Add}
 }
 
 // lockedBuffer may be written by several goroutines.

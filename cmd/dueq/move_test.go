@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/view"
 )
 
 func TestMove(t *testing.T) {
@@ -21,7 +22,7 @@ func TestMove(t *testing.T) {
 				t.Errorf("got %s%s", r.stdout, r.stderr)
 			}
 			info := c.info(t, "a2", "o:1:k:p3")
-			if info.State != dueq.StateScheduled || instant(info.Due).String() != far || string(info.Body) != "b" || info.Priority != dueq.P(3) {
+			if info.State != dueq.StateScheduled || view.Instant(info.Due).String() != far || string(info.Body) != "b" || info.Priority != dueq.P(3) {
 				t.Errorf("got %+v", info)
 			}
 			if info := c.info(t, "a2", "late"); info.HasBody || !info.Due.Equal(c.stats(t, "a2").NextDue) {
@@ -79,7 +80,7 @@ func TestMove(t *testing.T) {
 				t.Error("the wrong one was taken away")
 			}
 			c.run(t, "", "move", "d", "d2", "other", "--if-exists", "later").must(t, 0)
-			if info := c.info(t, "d2", "other"); instant(info.Due).String() != far {
+			if info := c.info(t, "d2", "other"); view.Instant(info.Due).String() != far {
 				t.Errorf("got %+v", info)
 			}
 		})

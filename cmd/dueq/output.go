@@ -8,12 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/view"
 )
 
 // print writes v as JSON or, for people, the rows that table writes.
@@ -91,27 +91,7 @@ func short(s string) string {
 	return string([]rune(s)[:most-1]) + "…"
 }
 
-const instantFormat = "2006-01-02T15:04:05.000Z07:00"
-
-// instant is a time as all output has it: RFC 3339 in UTC with milliseconds;
-// null in JSON, and - in a table, if there is none.
-type instant time.Time
-
-func (i instant) String() string {
-	if time.Time(i).IsZero() {
-		return "-"
-	}
-	return time.Time(i).UTC().Format(instantFormat)
-}
-
-func (i instant) MarshalJSON() ([]byte, error) {
-	if time.Time(i).IsZero() {
-		return []byte("null"), nil
-	}
-	return json.Marshal(i.String())
-}
-
-// payload is a body in JSON: body if it is text, else body_base64, neither if
+// payload is a body in JSON for people: body if it is text, else body_base64, neither if
 // there is none.
 type payload struct {
 	Body       *string `json:"body,omitempty"`
@@ -139,49 +119,10 @@ func isText(s string) bool {
 
 // taskView is a task as JSON shows it.
 type taskView struct {
-	Queue          string  `json:"queue"`
-	Member         string  `json:"member"`
-	MemberBase64   []byte  `json:"member_base64,omitempty"` // only of one that is not UTF-8
-	ID             string  `json:"id"`
-	Kind           string  `json:"kind"`
-	Priority       *int    `json:"priority"`
-	Trace          string  `json:"trace"`
-	State          string  `json:"state"`
-	DueAt          instant `json:"due_at"`
-	ScheduledAgain bool    `json:"scheduled_again"`
-	Cancelled      bool    `json:"cancelled"`
-	LeaseEndsAt    instant `json:"lease_ends_at"`
-	DiedAt         instant `json:"died_at"`
-	Failures       int     `json:"failures"`
-	Round          int     `json:"round"`
-	LastError      string  `json:"last_error"`
-	Malformed      string  `json:"malformed"`
-	HasBody        bool    `json:"has_body"`
+	view.Task
 	payload
 }
 
 func viewTask(queue string, info dueq.Info) taskView {
-	v := taskView{
-		Queue: queue, Member: info.Member, ID: info.ID, Kind: info.Kind, Trace: info.Trace,
-		Priority: level(info.Priority), State: info.State.String(), DueAt: instant(info.Due),
-		ScheduledAgain: info.Again, Cancelled: info.Cancelled,
-		LeaseEndsAt: instant(info.LeaseEnds), DiedAt: instant(info.DiedAt),
-		Failures: info.Failures, Round: info.Round, LastError: info.LastError,
-		HasBody: info.HasBody, payload: newPayload(info.Body),
-	}
-	if info.Malformed != nil {
-		v.Malformed = info.Malformed.Error()
-	}
-	if !utf8.ValidString(info.Member) {
-		v.MemberBase64 = []byte(info.Member)
-	}
-	return v
-}
-
-func level(p dueq.Priority) *int {
-	if p == 0 {
-		return nil
-	}
-	n := p.Level()
-	return &n
+	return taskView{view.NewTask(queue, info), newPayload(info.Body)}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dueq/dueq/internal/openstore"
+	"github.com/dueq/dueq/internal/view"
 )
 
 // onDefault is the file that is used when no store is named, with a data
@@ -194,7 +195,7 @@ func checkDrift(t *testing.T, got []delivery, want int) {
 		ids[d.ID] = true
 		drifts, read = append(drifts, time.Duration(d.Drift)*time.Millisecond), append(read, d.at.Sub(due))
 		if d.Drift < 0 || d.at.Before(due) {
-			t.Errorf("%s is early: due %s, read %s, drift %d ms", d.ID, d.Due, d.at.UTC().Format(instantFormat), d.Drift)
+			t.Errorf("%s is early: due %s, read %s, drift %d ms", d.ID, d.Due, view.Instant(d.at), d.Drift)
 		}
 	}
 	if len(ids) != want || len(got) != want {

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 
+	"github.com/dueq/dueq/internal/view"
 	"github.com/spf13/cobra"
 )
 
@@ -14,7 +15,7 @@ func (a *app) queues() *cobra.Command {
 		Example: `  dueq queues`,
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.printStats(cmd, nil, func(w io.Writer, queues []statsView) {
+			return a.printStats(cmd, nil, func(w io.Writer, queues []view.Stats) {
 				row(w, "QUEUE", "SCHEDULED", "OVERDUE", "ACTIVE", "DEAD", "PAUSED", "NEXT DUE")
 				for _, v := range queues {
 					if v.Error != "" {

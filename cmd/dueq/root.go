@@ -1,15 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
 	"strings"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/config"
 	"github.com/dueq/dueq/internal/openstore"
 	"github.com/spf13/cobra"
 )
@@ -20,10 +23,11 @@ type app struct {
 	stdout, stderr io.Writer
 	getenv         func(name string) string
 	open           func(ctx context.Context, url, prefix string) (dueq.Store, error)
+	environ        func() []string       // all of the environment, as NAME=value
 	exit           func(code int)        // at the second signal
 	terminal       func(stream any) bool // nil asks the system
 
-	url, prefix, format string // global flags
+	url, prefix, file, format string // global flags
 
 	opened  dueq.Store // by store, closed at the end of run
 	scratch string     // a directory that goes at the end of run
@@ -67,8 +71,19 @@ func (a *app) run(ctx context.Context, args []string) int {
 	default: // cobra refused it
 		err = usageError(cmd, err)
 	}
-	fmt.Fprintln(a.stderr, escape(errorLine(cmd, err)))
+	for _, one := range each(err) {
+		fmt.Fprintln(a.stderr, escape(errorLine(cmd, one)))
+	}
 	return dueq.ExitCode(err)
+}
+
+// each returns the errors that get a line of their own.
+func each(err error) []error {
+	var problems config.Problems
+	if errors.As(err, &problems) {
+		return problems.Unwrap()
+	}
+	return []error{err}
 }
 
 func (a *app) root() *cobra.Command {
@@ -86,15 +101,16 @@ func (a *app) root() *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.url, "store", "", "`URL` of the store: redis://HOST:PORT, redis+cluster://HOST:PORT,…, redis+sentinel://HOST:PORT,…/MASTER, rediss… for TLS, sqlite:PATH, or memory: which ends with the command (default $DUEQ_STORE, else a file in your data directory)")
-	flags.Var(newValue(&a.prefix, "delay:", "TEXT", parsePrefix), "prefix", "what the keys in Redis begin with")
+	flags.StringVar(&a.url, "store", "", "`URL` of the store: redis://HOST:PORT, redis+cluster://HOST:PORT,…, redis+sentinel://HOST:PORT,…/MASTER, rediss… for TLS, http://HOST:PORT or https:// of a server, sqlite:PATH, or memory: which ends with the command (default $DUEQ_STORE, else a file in your data directory)")
+	flags.Var(newValue(&a.prefix, "", "TEXT", parsePrefix), "prefix", "what the keys in Redis begin with (default $DUEQ_PREFIX, else what the URL says, else delay:)")
+	flags.StringVar(&a.file, "config", "", "`FILE` that names the store, and for serve the rest (default $DUEQ_CONFIG, else none)")
 	flags.VarP(newValue(&a.format, "table", "FORMAT", oneOf("output", "table", "json")), "output", "o", "table or json")
 	root.AddCommand(
-		a.demo(), a.schedule(), a.work(),
+		a.demo(), a.serve(), a.schedule(), a.work(), a.forward(),
 		a.cancel(), a.reschedule(), a.runNow(), a.get(), a.list(),
 		a.queues(), a.stats(), a.dead(), a.move(), a.delete(), a.drain(), a.bench(),
 		a.pause(), a.resume(), a.settings(),
-		a.version(),
+		a.token(), a.version(),
 	)
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
@@ -122,28 +138,50 @@ func (a *app) noteStart(cmd *cobra.Command) {
 	}
 }
 
-// store opens the store that the command line names, once.
+// store opens the store that the command line, the environment or the file
+// names, once.
 func (a *app) store(ctx context.Context) (dueq.Store, error) {
 	if a.opened != nil {
 		return a.opened, nil
 	}
-	url := a.url
-	if url == "" {
-		url = a.getenv("DUEQ_STORE")
-	}
-	if url == "" {
-		var err error
-		if url, err = openstore.Default(a.getenv, runtime.GOOS); err != nil {
-			return nil, &dueq.FieldError{Field: "store", Reason: fmt.Sprintf("is not set, and %v: give --store URL or set DUEQ_STORE, for example --store redis://127.0.0.1:6379", err)}
-		}
-		a.say("using %s; --store or DUEQ_STORE names another store", url)
-	}
-	store, err := a.open(ctx, url, a.prefix)
+	cfg, err := a.config(a.storeEnviron(), nil)
 	if err != nil {
 		return nil, err
 	}
+	if cfg.IsDefault("store") {
+		a.say("using %s; --store or DUEQ_STORE names another store", cfg.Store)
+	}
+	store, err := a.open(ctx, openstore.WithToken(cfg.Store, a.getenv), cfg.Prefix)
+	if err != nil {
+		return nil, cfg.Blame(err)
+	}
 	a.opened = store
 	return store, nil
+}
+
+// storeEnviron is what commands heed that only need a store.
+func (a *app) storeEnviron() []string {
+	return []string{"DUEQ_STORE=" + a.getenv("DUEQ_STORE"), "DUEQ_PREFIX=" + a.getenv("DUEQ_PREFIX")}
+}
+
+// config reads what is configured. The flags of a command are by key; the
+// global ones are added.
+func (a *app) config(environ []string, flags map[string]string) (config.Config, error) {
+	all := map[string]string{}
+	maps.Copy(all, flags)
+	for key, text := range map[string]string{"store": a.url, "prefix": a.prefix} {
+		if text != "" {
+			all[key] = text
+		}
+	}
+	fallback, unknown := openstore.Default(a.getenv, runtime.GOOS)
+	cfg, err := config.Load(config.Sources{
+		Store: fallback, File: cmp.Or(a.file, a.getenv("DUEQ_CONFIG")), Env: environ, Flags: all,
+	})
+	if err == nil && cfg.Store == "" {
+		err = &dueq.FieldError{Field: "store", Reason: fmt.Sprintf("is not set, and %v: give --store URL or set DUEQ_STORE, for example --store redis://127.0.0.1:6379", unknown)}
+	}
+	return cfg, err
 }
 
 func (a *app) close() error {

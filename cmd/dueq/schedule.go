@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/view"
 	"github.com/spf13/cobra"
 )
 
@@ -112,24 +113,16 @@ func badBody(err error) error {
 	return &dueq.FieldError{Field: "body", Reason: fmt.Sprintf("cannot be read: %v", err)}
 }
 
-// outcomeView is what happened to one task.
-type outcomeView struct {
-	Queue  string  `json:"queue"`
-	Member string  `json:"member"`
-	Status string  `json:"status"`
-	DueAt  instant `json:"due_at"`
-}
-
 // printOutcome tells people what was done, in one word, and programs the status.
 func (a *app) printOutcome(done, queue, member string, o dueq.Outcome) error {
-	view := outcomeView{queue, member, o.Status.String(), instant(o.Due)}
-	return a.print(view, func(w io.Writer) {
+	shown := view.NewOutcome(queue, member, o)
+	return a.print(shown, func(w io.Writer) {
 		text := fmt.Sprintf("%s %s on %s", done, member, queue)
 		if o.Status == dueq.StatusRunning {
 			text += ", runs once more"
 		}
 		if !o.Due.IsZero() {
-			text += ", due " + view.DueAt.String()
+			text += ", due " + shown.DueAt.String()
 		}
 		row(w, text)
 	})

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/view"
 )
 
 // againTasks are those of the file that is scheduled again: line n+2 is task n.
@@ -99,7 +100,7 @@ func (c *cli) contents(t *testing.T, queue string) []string {
 	err := eachPage(t.Context(), c.store, query, func(tasks []dueq.Info) error {
 		infos, err := c.store.Get(t.Context(), queue, members(tasks))
 		for _, i := range infos {
-			all = append(all, fmt.Sprintf("%s %v %s %q %v %d %d %q", i.Member, i.State, instant(i.Due), i.Body, i.Again, i.Failures, i.Round, i.LastError))
+			all = append(all, fmt.Sprintf("%s %v %s %q %v %d %d %q", i.Member, i.State, view.Instant(i.Due), i.Body, i.Again, i.Failures, i.Round, i.LastError))
 		}
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/view"
 )
 
 func writeFile(t *testing.T, name, text string) string {
@@ -42,7 +43,7 @@ func TestScheduleFrom(t *testing.T) {
 				}
 			}
 			info := c.info(t, "a:q", "a:k")
-			if string(info.Body) != "x" || instant(info.Due).String() != far || c.info(t, "a:q", "b:k").HasBody {
+			if string(info.Body) != "x" || view.Instant(info.Due).String() != far || c.info(t, "a:q", "b:k").HasBody {
 				t.Errorf("got %+v", info)
 			}
 		})
@@ -58,7 +59,7 @@ func TestScheduleFrom(t *testing.T) {
 			if view["scheduled"] != 2.0 || view["bad"] != 1.0 || view["tasks"] != 3.0 || view["line"] != 3.0 || view["complete"] != true {
 				t.Errorf("got %v", view)
 			}
-			if got := fmt.Sprint(view["bad_lines"]); got != `[map[line:2 reason:delay_ms "\"5\"" is not a whole number of milliseconds]]` {
+			if got := fmt.Sprint(view["bad_lines"]); got != `[map[line:2 reason:delay_ms "\"5\"" is not a whole number]]` {
 				t.Errorf("got %s", got)
 			}
 			if body := c.info(t, "b2", "a:k").Body; string(body) != `{"n":1}` {
@@ -163,7 +164,7 @@ func TestScheduleFromStopped(t *testing.T) {
 			cancel()
 		}()
 		var stdout, stderr lockedBuffer
-		a := &app{stdin: r, stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "memory:" },
+		a := &app{stdin: r, stdout: &stdout, stderr: &stderr, getenv: named("memory:"),
 			open: func(context.Context, string, string) (dueq.Store, error) { return kept{c.store}, nil }}
 		if code := a.run(ctx, []string{"schedule", "q", "--from", "-", "--format", "csv", "--strict"}); code != 1 {
 			t.Errorf("exit code %d, want 1: %s", code, stderr.String())

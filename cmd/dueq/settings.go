@@ -3,10 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"math"
 	"strings"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/view"
 	"github.com/spf13/cobra"
 )
 
@@ -79,18 +79,8 @@ func parsePatch(args []string) (dueq.SettingsPatch, error) {
 
 func (a *app) printSettings(queue string, set dueq.Settings) error {
 	values, defaults := set.Format(), dueq.DefaultSettings().Format()
-	view := struct {
-		Queue    string       `json:"queue"`
-		Version  int64        `json:"version"`
-		Settings settingsView `json:"settings"`
-		Changed  []string     `json:"changed"` // names of those that are not the default
-	}{queue, set.Version, viewSettings(set), []string{}}
-	for _, name := range dueq.SettingNames() {
-		if values[name] != defaults[name] {
-			view.Changed = append(view.Changed, name)
-		}
-	}
-	return a.print(view, func(w io.Writer) {
+	shown := view.NewQueueSettings(queue, set)
+	return a.print(shown, func(w io.Writer) {
 		row(w, "SETTING", "VALUE", "DEFAULT")
 		for _, name := range dueq.SettingNames() {
 			mark := "default"
@@ -100,39 +90,4 @@ func (a *app) printSettings(queue string, set dueq.Settings) error {
 			row(w, name, values[name], mark)
 		}
 	})
-}
-
-// settingsView is the settings as JSON shows them.
-type settingsView struct {
-	Batch              int     `json:"batch"`
-	Concurrency        int     `json:"concurrency"`
-	TimeoutMs          int64   `json:"timeout_ms"`
-	LeaseMs            int64   `json:"lease_ms"`
-	LeaseMaxMs         int64   `json:"lease_max_ms"`
-	Retries            int     `json:"retries"`
-	RetryFirstMs       int64   `json:"retry_first_ms"`
-	RetryFactor        float64 `json:"retry_factor"`
-	RetryCapMs         int64   `json:"retry_cap_ms"`
-	RetryJitterPercent float64 `json:"retry_jitter_percent"`
-	Delivery           string  `json:"delivery"`
-	MaxLateMs          int64   `json:"max_late_ms"` // zero is off
-	Priority           bool    `json:"priority"`
-	DeadKeepMs         int64   `json:"dead_keep_ms"`
-	BodyMax            int     `json:"body_max"`
-	Paused             bool    `json:"paused"`
-	WaitReplicas       int     `json:"wait_replicas"`
-	Forward            string  `json:"forward"` // empty is off
-	Push               string  `json:"push"`    // empty is off
-}
-
-func viewSettings(s dueq.Settings) settingsView {
-	return settingsView{
-		Batch: s.Batch, Concurrency: s.Concurrency,
-		TimeoutMs: s.Timeout.Milliseconds(), LeaseMs: s.Lease.Milliseconds(), LeaseMaxMs: s.LeaseMax.Milliseconds(),
-		Retries: s.Retries, RetryFirstMs: s.RetryFirst.Milliseconds(), RetryFactor: s.RetryFactor,
-		RetryCapMs: s.RetryCap.Milliseconds(), RetryJitterPercent: math.Round(s.RetryJitter*1e6) / 1e4,
-		Delivery: s.Delivery.String(), MaxLateMs: s.MaxLate.Milliseconds(), Priority: s.Priority,
-		DeadKeepMs: s.DeadKeep.Milliseconds(), BodyMax: s.BodyMax, Paused: s.Paused, WaitReplicas: s.WaitReplicas,
-		Forward: s.Forward, Push: s.Push,
-	}
 }

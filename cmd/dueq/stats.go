@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/view"
 	"github.com/spf13/cobra"
 )
 
@@ -35,7 +36,7 @@ object each time. CLAIMED/S has forwarded tasks in it.`,
 			if watching {
 				return a.watchStats(cmd, args, interval)
 			}
-			return a.printStats(cmd, args, func(w io.Writer, queues []statsView) {
+			return a.printStats(cmd, args, func(w io.Writer, queues []view.Stats) {
 				for i, v := range queues {
 					if i > 0 {
 						row(w)
@@ -58,7 +59,7 @@ func someQueues(cmd *cobra.Command, args []string) error {
 	return atLeast("QUEUE")(cmd, args)
 }
 
-func (a *app) printStats(cmd *cobra.Command, queues []string, table func(io.Writer, []statsView)) error {
+func (a *app) printStats(cmd *cobra.Command, queues []string, table func(io.Writer, []view.Stats)) error {
 	store, err := a.store(cmd.Context())
 	if err != nil {
 		return err
@@ -85,67 +86,18 @@ func unread(stats []dueq.QueueStats) error {
 }
 
 type statsViews struct {
-	Queues []statsView `json:"queues"`
+	Queues []view.Stats `json:"queues"`
 }
 
-func viewAllStats(stats []dueq.QueueStats) []statsView {
-	views := make([]statsView, len(stats))
+func viewAllStats(stats []dueq.QueueStats) []view.Stats {
+	views := make([]view.Stats, len(stats))
 	for i, s := range stats {
-		views[i] = viewStats(s)
+		views[i] = view.NewStats(s)
 	}
 	return views
 }
 
-// statsView is the state of one queue as JSON shows it.
-type statsView struct {
-	Queue       string     `json:"queue"`
-	Now         instant    `json:"now"` // the store's clock
-	Scheduled   int64      `json:"scheduled"`
-	Overdue     int64      `json:"overdue"`
-	Active      int64      `json:"active"`
-	Dead        int64      `json:"dead"`
-	NextDueAt   instant    `json:"next_due_at"`
-	NextLeaseAt instant    `json:"next_lease_at"`
-	LastClaimAt instant    `json:"last_claim_at"`
-	Paused      bool       `json:"paused"`
-	Totals      totalsView `json:"totals"`
-	Error       string     `json:"error"` // why it could not be read; the rest is zero then
-}
-
-// totalsView must have the fields of dueq.Totals, in their order.
-type totalsView struct {
-	Scheduled  int64 `json:"scheduled"`
-	Claimed    int64 `json:"claimed"`
-	Forwarded  int64 `json:"forwarded"`
-	Acked      int64 `json:"acked"`
-	Retried    int64 `json:"retried"`
-	Again      int64 `json:"again"`
-	Released   int64 `json:"released"`
-	Died       int64 `json:"died"`
-	Ended      int64 `json:"ended"`
-	Stopped    int64 `json:"stopped"`
-	Superseded int64 `json:"superseded"`
-	Refused    int64 `json:"refused"`
-	Requeued   int64 `json:"requeued"`
-	Cancelled  int64 `json:"cancelled"`
-	Deleted    int64 `json:"deleted"`
-	Trimmed    int64 `json:"trimmed"`
-}
-
-func viewStats(s dueq.QueueStats) statsView {
-	v := statsView{
-		Queue: s.Queue, Now: instant(s.Now),
-		Scheduled: s.Scheduled, Overdue: s.Overdue, Active: s.Active, Dead: s.Dead,
-		NextDueAt: instant(s.NextDue), NextLeaseAt: instant(s.NextLease), LastClaimAt: instant(s.LastClaim),
-		Paused: s.Paused, Totals: totalsView(s.Totals),
-	}
-	if s.Err != nil {
-		v.Error = s.Err.Error()
-	}
-	return v
-}
-
-func tableStats(w io.Writer, v statsView) {
+func tableStats(w io.Writer, v view.Stats) {
 	row(w, "queue", v.Queue)
 	if v.Error != "" {
 		row(w, "error", v.Error)
@@ -179,8 +131,8 @@ func tableStats(w io.Writer, v statsView) {
 	row(w, "  trimmed", t.Trimmed)
 }
 
-// due adds to an instant how far it is from now.
-func due(at, now instant) string {
+// due adds to an view.Instant how far it is from now.
+func due(at, now view.Instant) string {
 	if time.Time(at).IsZero() {
 		return at.String()
 	}

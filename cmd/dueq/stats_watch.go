@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/view"
 	"github.com/spf13/cobra"
 )
 
@@ -54,7 +55,7 @@ func (a *app) watchStats(cmd *cobra.Command, queues []string, interval time.Dura
 type statsWatch struct {
 	app    *app
 	redraw bool
-	before map[string]statsView
+	before map[string]view.Stats
 }
 
 func (s *statsWatch) show(stats []dueq.QueueStats) error {
@@ -73,14 +74,14 @@ func (s *statsWatch) show(stats []dueq.QueueStats) error {
 		b.WriteByte('\n')
 	}
 	_, err := s.app.stdout.Write(b.Bytes())
-	s.before = map[string]statsView{}
+	s.before = map[string]view.Stats{}
 	for _, v := range views {
 		s.before[v.Queue] = v
 	}
 	return err
 }
 
-func (s *statsWatch) table(w io.Writer, views []statsView) {
+func (s *statsWatch) table(w io.Writer, views []view.Stats) {
 	if len(views) == 0 {
 		row(w, "no queues")
 		return

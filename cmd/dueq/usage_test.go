@@ -158,6 +158,24 @@ func TestStoreFlag(t *testing.T) {
 			t.Errorf("the password is shown: %s", r.stderr)
 		}
 	})
+	t.Run("a server that does not know the token exits 1 and keeps it", func(t *testing.T) {
+		c := onHTTP(t)
+		for _, token := range []string{"", "wr0ng"} {
+			c.token = token
+			for _, line := range []string{"queues", "work q", "schedule q m --in 1s", "queues --store " + strings.Replace(c.url, "//", "//:wr0ng@", 1)} {
+				r := c.run(t, "", strings.Fields(line)...).must(t, 1)
+				r.says(t, "token")
+				if strings.Contains(r.stderr, "wr0ng") || strings.Count(r.stderr, "\n") != 1 {
+					t.Errorf("%s: %s", line, r.stderr)
+				}
+			}
+		}
+		c.token = ""
+		c.run(t, "", "queues", "--store", strings.Replace(c.url, "//", "//:"+testToken+"@", 1)).must(t, 0)
+		c.run(t, "", "queues", "--store", "http://127.0.0.1:1").must(t, 5)
+		c.run(t, "", "queues", "--store", c.url+"?batch=1").must(t, 2).says(t, `"batch"`)
+		c.run(t, "", "queues", "--prefix", "other:").must(t, 2).says(t, "prefix is for Redis")
+	})
 	t.Run("the flag wins over the environment", func(t *testing.T) {
 		c := &cli{open: real.open, url: "redis://127.0.0.1:1"}
 		c.run(t, "", "queues", "--store", real.url).must(t, 0)

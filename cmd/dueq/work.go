@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dueq/dueq"
+	"github.com/dueq/dueq/internal/view"
 	"github.com/spf13/cobra"
 )
 
@@ -177,28 +178,15 @@ type printer struct {
 
 // taskLine is a delivery as JSON shows it.
 type taskLine struct {
-	Queue    string  `json:"queue"`
-	Member   string  `json:"member"`
-	ID       string  `json:"id"`
-	Kind     string  `json:"kind"`
-	Priority *int    `json:"priority"`
-	Trace    string  `json:"trace"`
-	Attempt  int     `json:"attempt"`
-	Round    int     `json:"round"`
-	DueAt    instant `json:"due_at"`
-	AgeMs    int64   `json:"age_ms"`
-	DriftMs  int64   `json:"drift_ms"`
+	view.Delivery
+	DriftMs int64 `json:"drift_ms"`
 	payload
 }
 
 func (p *printer) started(t *dueq.Task, drift time.Duration) { p.drifts.Store(t, drift) }
 
 func (p *printer) Handle(_ context.Context, t *dueq.Task) error {
-	line, err := json.Marshal(taskLine{
-		Queue: t.Queue, Member: t.Member(), ID: t.ID, Kind: t.Kind, Priority: level(t.Priority), Trace: t.Trace,
-		Attempt: t.Attempt, Round: t.Round, DueAt: instant(t.Due),
-		AgeMs: t.Age.Milliseconds(), DriftMs: p.drift(t).Milliseconds(), payload: newPayload(t.Body),
-	})
+	line, err := json.Marshal(taskLine{view.NewDelivery(t), p.drift(t).Milliseconds(), newPayload(t.Body)})
 	if err != nil {
 		return dueq.Dead(err)
 	}

@@ -174,7 +174,7 @@ func TestWorkPrints(t *testing.T) {
 			c.scheduleBody(t, "b", "m", "x")
 			a := &app{
 				stdin: strings.NewReader(""), stdout: brokenPipe{}, stderr: io.Discard,
-				getenv: func(string) string { return c.url }, exit: func(int) {},
+				getenv: c.getenv, exit: func(int) {},
 				open: func(_ context.Context, url, prefix string) (dueq.Store, error) { return c.open(url, prefix) },
 			}
 			if code := a.run(t.Context(), append(c.extra, "work", "b")); code != 1 {

@@ -48,10 +48,10 @@ func TestSentinel(t *testing.T) {
 		mustGet(t, client, "a", "1")
 		mustSet(t, client, "a", "2")
 		old.Restart()
-		s.AwaitStable()
-		if s.Master() != master || !followed(master, s.nodes) {
-			t.Fatalf("the old master does not follow the new one, %s", master.Addr())
-		}
+		eventually(t, "the old master follows the new one", func() bool {
+			s.AwaitStable()
+			return s.Master() == master && followed(master, s.nodes)
+		})
 		mustGet(t, old.Client(t), "a", "2")
 	})
 
