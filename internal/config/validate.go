@@ -85,9 +85,9 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// IsLocal tells whether only this machine can reach an address of listen.
+// isLocal tells whether only this machine can reach an address of listen.
 // Names other than localhost may be anything.
-func IsLocal(address string) bool {
+func isLocal(address string) bool {
 	if strings.HasPrefix(address, "unix:") {
 		return true
 	}
@@ -103,7 +103,7 @@ func (l *loader) validateReach(cfg *Config) {
 		return
 	}
 	for i, address := range cfg.Listen {
-		if !IsLocal(address) {
+		if !isLocal(address) {
 			l.refuse(item("listen", i), "%q can be reached from other machines and there are no tokens: add one (dueq token NAME --scope publish,consume), listen on 127.0.0.1, or insist with insecure_any_host", address)
 		}
 	}
