@@ -21,7 +21,7 @@ type Client struct {
 
 	mu      sync.Mutex // guards pending and sending
 	pending []*call
-	sending bool // a goroutine is in send
+	sending int // goroutines in send
 }
 
 // call is one Schedule waiting for its share of a round trip. done receives
@@ -177,8 +177,10 @@ func (c *Client) enqueue(item Item) *call {
 	w.item = item
 	c.mu.Lock()
 	c.pending = append(c.pending, w)
-	start := !c.sending
-	c.sending = true
+	start := c.sending == 0 || c.sending < maxSending && len(c.pending) >= worthTrip
+	if start {
+		c.sending++
+	}
 	c.mu.Unlock()
 	if start {
 		go c.send()
@@ -186,8 +188,15 @@ func (c *Client) enqueue(item Item) *call {
 	return w
 }
 
-// send makes round trips, one at a time, until nothing is pending. The calls
-// share them, so their contexts do not govern it: the store's time-out does.
+// Round trips are shared, since that spares both sides work, but with many
+// callers the store need not wait while a batch is put together or handed out.
+const (
+	maxSending = 2  // round trips at a time
+	worthTrip  = 16 // items that begin another
+)
+
+// send makes round trips until nothing is pending. The calls share them, so
+// their contexts do not govern it: the store's time-out does.
 func (c *Client) send() {
 	var batch []*call
 	var items []Item
@@ -196,7 +205,7 @@ func (c *Client) send() {
 		c.mu.Lock()
 		batch, c.pending = c.pending, batch[:0]
 		if len(batch) == 0 {
-			c.sending = false
+			c.sending--
 			c.mu.Unlock()
 			return
 		}

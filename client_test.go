@@ -51,6 +51,32 @@ func TestClientSchedules(t *testing.T) {
 			}
 		}
 	})
+	bubble(t, "by two calls at a time when there are many, by one when there are few", func(t *testing.T) {
+		for callers, want := range map[int]int32{1: 1, 16: 1, 17: 2, 128: 2} {
+			store, _ := newTap()
+			var now, most atomic.Int32
+			store.before = func(string, string) error {
+				most.Store(max(most.Load(), now.Add(1)))
+				time.Sleep(10 * time.Millisecond)
+				now.Add(-1)
+				return nil
+			}
+			c := dueq.NewClient(store, dueq.ClientOptions{})
+			var group sync.WaitGroup
+			for i := range callers {
+				group.Go(func() {
+					if _, err := c.Schedule(t.Context(), "q", dueq.Task{ID: fmt.Sprint(i)}, dueq.In(0)); err != nil {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+			}
+			group.Wait()
+			if most.Load() != want {
+				t.Errorf("%d callers: %d calls at once, want %d", callers, most.Load(), want)
+			}
+		}
+	})
 	bubble(t, "one caller's in order", func(t *testing.T) {
 		store, _ := newTap()
 		slowly(store, "schedule", time.Millisecond)
@@ -150,7 +176,10 @@ func TestClientSchedules(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		leave("flying", true)
+		const flying = 17 // one, and as many more as begin another round trip beside it
+		for i := range flying {
+			leave(fmt.Sprint("flying", i), true)
+		}
 		for i := range 200 {
 			leave(fmt.Sprint("queued", i), false)
 		}
@@ -164,8 +193,8 @@ func TestClientSchedules(t *testing.T) {
 			t.Errorf("who stayed got %v", err)
 		}
 		pass(time.Minute)
-		if st := stats(t, store, "q"); st.Scheduled != 2 {
-			t.Errorf("%d scheduled, want the one in flight and the one who stayed", st.Scheduled)
+		if st := stats(t, store, "q"); st.Scheduled != flying+1 {
+			t.Errorf("%d scheduled, want those in flight and the one who stayed", st.Scheduled)
 		}
 	})
 	bubble(t, "nothing when the context is done already", func(t *testing.T) {

@@ -101,7 +101,7 @@ func (o *options) write(r *Report) error {
 
 func (o *options) sizes() Sizes {
 	s := Sizes{
-		Rounds: 3, Schedule: 50_000, Drain: 30_000, PrecisionSeconds: 5, IdleSeconds: 10,
+		Rounds: 3, Schedule: 50_000, Drain: 50_000, PrecisionSeconds: 5, IdleSeconds: 10,
 		Memory: []int{100_000, 1_000_000}, Claim: []int{2_000, 1_000_000}, ClaimRounds: 300,
 		Growth: []int{10_000, 100_000, 1_000_000, 10_000_000},
 	}

@@ -17,7 +17,7 @@ type Peer struct {
 	open    func(addr string) (System, error) // in a client process; nil if the client is a program of its own
 	program []string                          // that client
 	batch   bool                              // has a batch form
-	fast    bool                              // would be done in an instant; see scaled
+	fast    bool                              // done in a blink; see Measurement.Brief
 	works   []string                          // what is measured
 	find    func() (version string, err error)
 }
@@ -56,15 +56,6 @@ func findPeer(name string) (*Peer, error) {
 }
 
 func (p *Peer) does(work string) bool { return slices.Contains(p.works, work) }
-
-// scaled is how many tasks a system gets where many callers or handlers share
-// them: more if it is fast, so that what is timed is not a blink.
-func (p *Peer) scaled(n int) int {
-	if p.fast {
-		return 4 * n
-	}
-	return n
-}
 
 // module finds the version of a Go module that is linked in.
 func module(path string) func() (string, error) {
