@@ -222,6 +222,70 @@ func TestAnswersOfTheWrongLengthAreNotTaken(t *testing.T) {
 	}
 }
 
+func TestStatsOfManyQueuesTakeFewAndShortRequests(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	transport := &counting{RoundTripper: http.DefaultTransport, seen: func(r *http.Request) { asked = append(asked, r.URL.RawQuery) }}
+	opts := httpapi.ClientOptions{HTTP: &http.Client{Transport: transport}, Timeout: time.Minute}
+	c := open(t, serve(t, memstore.New(memstore.Options{}), httpapi.Options{}), opts)
+	for _, tc := range []struct{ queues, long, requests int }{
+		{1, 4, 1}, {200, 4, 1}, {201, 4, 2}, {450, 4, 3}, {200, dueq.QueueMax, 5},
+	} {
+		var names []string
+		for i := range tc.queues {
+			names = append(names, fmt.Sprintf("q%s%03d", strings.Repeat(":", tc.long-4), i))
+		}
+		asked = nil
+		stats, err := c.Stats(t.Context(), names...)
+		must(t, err)
+		if len(stats) != tc.queues || len(asked) != tc.requests {
+			t.Fatalf("%+v: got %d queues in %d requests", tc, len(stats), len(asked))
+		}
+		for i, s := range stats {
+			if s.Queue != names[i] || s.Now.IsZero() || s.Err != nil {
+				t.Fatalf("%+v: %d is %+v", tc, i, s)
+			}
+		}
+		for _, query := range asked {
+			if len(query) > 6<<10 {
+				t.Errorf("%+v: a query is %d bytes", tc, len(query))
+			}
+		}
+	}
+}
+
+func TestStatsOfQueuesThatCannotBeReadDoNotKeepTheOthers(t *testing.T) {
+	t.Parallel()
+	address := serveWith(t, memstore.New(memstore.Options{}), httpapi.Options{}, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if slices.Contains(r.URL.Query()["queue"], "bad") {
+				http.Error(w, "no backend", http.StatusBadGateway)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	c := open(t, address, patient)
+	good, bad := slices.Repeat([]string{"good"}, 200), slices.Repeat([]string{"bad"}, 200)
+	for _, queues := range [][]string{slices.Concat(good, bad), slices.Concat(bad, good)} {
+		stats, err := c.Stats(t.Context(), queues...)
+		must(t, err)
+		for i, s := range stats {
+			if s.Queue != queues[i] || errors.Is(s.Err, dueq.ErrUnavailable) != (s.Queue == "bad") {
+				t.Fatalf("%d, %s: got %+v", i, queues[i], s)
+			}
+		}
+		if len(stats) != len(queues) {
+			t.Errorf("got %d queues, want %d", len(stats), len(queues))
+		}
+	}
+	for _, queues := range [][]string{bad[:1], slices.Concat(bad, bad)} {
+		if stats, err := c.Stats(t.Context(), queues...); !errors.Is(err, dueq.ErrUnavailable) || stats != nil {
+			t.Errorf("%d queues: got %v, %v; want ErrUnavailable", len(queues), stats, err)
+		}
+	}
+}
+
 func TestGetTakesSeveralAnswersWhereBodiesAreLong(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Options{})
