@@ -164,7 +164,11 @@ func (r clientRequest) problem(a clientAnswer) error {
 	if err := json.Unmarshal(a.body, p); err != nil || p.Type == "" {
 		return r.foreign(a)
 	}
-	return &dueq.CallError{Op: r.op, Queue: r.queue, MayHaveHappened: p.MayHaveHappened && r.writes, Err: p}
+	var cause error = p
+	if p.Status >= 500 && p.RequestID != "" { // the server's log has the rest
+		cause = fmt.Errorf("%w (request %s)", p, p.RequestID)
+	}
+	return &dueq.CallError{Op: r.op, Queue: r.queue, MayHaveHappened: p.MayHaveHappened && r.writes, Err: cause}
 }
 
 // foreign is the error of an answer that no server of dueq's gives, as a proxy's

@@ -448,6 +448,22 @@ func TestClientKnowsTheProblemsOfItsServer(t *testing.T) {
 	}
 }
 
+func TestErrorsOfAServerThatFailedNameTheRequest(t *testing.T) {
+	t.Parallel()
+	for status, named := range map[int]bool{403: false, 409: false, 500: true, 503: true} {
+		problem := fmt.Sprintf(`{"type":"urn:dueq:problem:internal","title":"Oops","status":%d,"request_id":"KX4"}`, status)
+		s := serveRaw(t, func(conn net.Conn, _ *http.Request, _ int) bool {
+			return reply(conn, status, "application/problem+json", problem)
+		})
+		for _, call := range calls(open(t, s.url, httpapi.ClientOptions{})) {
+			err := call.run(t.Context())
+			if err == nil || !strings.Contains(err.Error(), "Oops") || strings.Contains(err.Error(), "KX4") != named {
+				t.Errorf("%d, %s: got %v; want the request named: %v", status, call.name, err, named)
+			}
+		}
+	}
+}
+
 func wantNoSecret(t *testing.T, err error) {
 	t.Helper()
 	if text := fmt.Sprintf("%v %+v %q", err, err, err); strings.Contains(text, secret) {

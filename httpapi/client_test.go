@@ -176,7 +176,7 @@ func TestScheduleReturnsWhatIsKnownWhenAQueueFails(t *testing.T) {
 		case queue == "partly":
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(503)
-			_, _ = io.WriteString(w, `{"type":"urn:dueq:problem:unavailable","title":"Store unavailable","status":503,"retryable":true,
+			_, _ = io.WriteString(w, `{"type":"urn:dueq:problem:unavailable","title":"Store unavailable","status":503,"retryable":true,"request_id":"r",
 				"results":[{"member":"p1","status":"replaced","due_at":"2026-12-01T08:00:00.000Z"},{"member":"p2","status":"unknown","due_at":null}]}`)
 		case queue == "denied":
 			w.Header().Set("Content-Type", "application/problem+json")
