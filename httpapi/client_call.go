@@ -161,7 +161,7 @@ func (r clientRequest) read(a clientAnswer, out any) error {
 // problem is the error that a server of dueq's answered with.
 func (r clientRequest) problem(a clientAnswer) error {
 	p := &Problem{}
-	if err := json.Unmarshal(a.body, p); err != nil || p.Type == "" {
+	if err := json.Unmarshal(a.body, p); err != nil || !strings.HasPrefix(p.Type, typePrefix) {
 		return r.foreign(a)
 	}
 	var cause error = p

@@ -333,19 +333,20 @@ func TestClientIsNotFooledByAnswersOfOthers(t *testing.T) {
 		unavailable bool
 		uncertain   bool // a write may have happened
 	}{
-		"a page":               {200, "text/html", "<h1>Welcome</h1>", true, true},
-		"a page without type":  {200, "", "Welcome", true, true},
-		"JSON cut off":         {200, "application/json", `{"results":[{"mem`, true, true},
-		"another JSON":         {200, "application/json", `[1,2,3]`, true, true},
-		"no path":              {404, "text/html", "<h1>Not Found</h1>", false, false},
-		"a token is wanted":    {401, "text/html", "", false, false},
-		"too many":             {429, "text/plain", "slow down", true, false},
-		"bad gateway":          {502, "text/html", "<h1>Bad Gateway</h1>", true, true},
-		"unavailable":          {503, "text/html", "<h1>Unavailable</h1>", true, true},
-		"gateway timeout":      {504, "text/html", "<h1>Timeout</h1>", true, true},
-		"internal error":       {500, "text/plain", "oops", true, true},
-		"a problem of another": {503, "application/problem+json", `{"title":"no backend"}`, true, true},
-		"an unreadable one":    {503, "application/problem+json", `{"title":`, true, true},
+		"a page":                   {200, "text/html", "<h1>Welcome</h1>", true, true},
+		"a page without type":      {200, "", "Welcome", true, true},
+		"JSON cut off":             {200, "application/json", `{"results":[{"mem`, true, true},
+		"another JSON":             {200, "application/json", `[1,2,3]`, true, true},
+		"no path":                  {404, "text/html", "<h1>Not Found</h1>", false, false},
+		"a token is wanted":        {401, "text/html", "", false, false},
+		"too many":                 {429, "text/plain", "slow down", true, false},
+		"bad gateway":              {502, "text/html", "<h1>Bad Gateway</h1>", true, true},
+		"unavailable":              {503, "text/html", "<h1>Unavailable</h1>", true, true},
+		"gateway timeout":          {504, "text/html", "<h1>Timeout</h1>", true, true},
+		"internal error":           {500, "text/plain", "oops", true, true},
+		"a problem of another":     {503, "application/problem+json", `{"type":"about:blank","title":"no backend","status":503}`, true, true},
+		"a problem without a type": {502, "application/problem+json", `{"title":"no backend"}`, true, true},
+		"an unreadable one":        {503, "application/problem+json", `{"title":`, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
