@@ -344,6 +344,34 @@ func TestBodiesAreExact(t *testing.T) {
 	}
 }
 
+// JSON would make of it the member of another task, which is leased with the
+// same token here.
+func TestMembersThatAreNotUTF8AreNotSettled(t *testing.T) {
+	t.Parallel()
+	c := open(t, serve(t, memstore.New(memstore.Options{}), httpapi.Options{}), patient)
+	past := dueq.At(time.Now().Add(-time.Hour))
+	_, err := c.Schedule(t.Context(), []dueq.Item{{Queue: "q", Task: dueq.Task{ID: "\uFFFD"}, When: past}})
+	must(t, err)
+	claim, err := c.Claim(t.Context(), dueq.ClaimRequest{Queue: "q", Max: 1})
+	must(t, err)
+	task := *claim.Tasks[0]
+	task.Lease.Member = "\xff"
+	settled, err := c.Settle(t.Context(), "q", []dueq.Result{{Task: &task}})
+	must(t, err)
+	extended, err := c.Extend(t.Context(), "q", []dueq.Lease{task.Lease}, time.Minute)
+	must(t, err)
+	for _, o := range []dueq.Outcome{settled[0], extended[0]} {
+		if o.Status != dueq.StatusRefused || !errors.Is(o.Err, dueq.ErrInvalid) {
+			t.Errorf("got %v, %v; want refused", o.Status, o.Err)
+		}
+	}
+	infos, err := c.Get(t.Context(), "q", []string{"\uFFFD"})
+	must(t, err)
+	if info := infos[0]; info.State != dueq.StateActive || !info.LeaseEnds.Equal(claim.LeaseEnds) {
+		t.Errorf("the task that was claimed: got %+v, want it leased until %v", info, claim.LeaseEnds)
+	}
+}
+
 func TestDelaysAtTheEdge(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Options{})
