@@ -159,7 +159,8 @@ func withoutRedirects(client *http.Client) *http.Client {
 	return &own
 }
 
-// begin lets a call begin, of which r says what for errors, and bounds it. end must be called when it is over.
+// begin lets a call begin and bounds it; its errors are those of r. end must be
+// called when it is over.
 func (c *Client) begin(ctx context.Context, r clientRequest) (bounded context.Context, end func(), err error) {
 	if err := c.enter(ctx); err != nil {
 		return nil, nil, r.failed(err)
