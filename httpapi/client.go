@@ -35,7 +35,8 @@ type ClientOptions struct {
 // Every request is sent once; only one that reads may be repeated, and that
 // only when a connection that was kept open turns out to be gone. What the
 // server answers with ErrUnavailable, and all that is no answer of dueq's, as
-// a proxy's 502, 503 or 504, is ErrUnavailable here.
+// a proxy's 502, 503 or 504, is ErrUnavailable here. The error of a server that
+// failed names the request as the server's log does.
 type Client struct {
 	base    string // the server's address, without a slash at the end
 	bearer  string // value of the Authorization header; empty is none
@@ -158,7 +159,8 @@ func withoutRedirects(client *http.Client) *http.Client {
 	return &own
 }
 
-// begin lets a call begin, of which r says what for errors, and bounds it. end must be called when it is over.
+// begin lets a call begin and bounds it; its errors are those of r. end must be
+// called when it is over.
 func (c *Client) begin(ctx context.Context, r clientRequest) (bounded context.Context, end func(), err error) {
 	if err := c.enter(ctx); err != nil {
 		return nil, nil, r.failed(err)

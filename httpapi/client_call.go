@@ -161,10 +161,14 @@ func (r clientRequest) read(a clientAnswer, out any) error {
 // problem is the error that a server of dueq's answered with.
 func (r clientRequest) problem(a clientAnswer) error {
 	p := &Problem{}
-	if err := json.Unmarshal(a.body, p); err != nil || p.Type == "" {
+	if err := json.Unmarshal(a.body, p); err != nil || !strings.HasPrefix(p.Type, typePrefix) {
 		return r.foreign(a)
 	}
-	return &dueq.CallError{Op: r.op, Queue: r.queue, MayHaveHappened: p.MayHaveHappened && r.writes, Err: p}
+	var cause error = p
+	if p.Status >= 500 && p.RequestID != "" { // the server's log has the rest
+		cause = fmt.Errorf("%w (request %s)", p, p.RequestID)
+	}
+	return &dueq.CallError{Op: r.op, Queue: r.queue, MayHaveHappened: p.MayHaveHappened && r.writes, Err: cause}
 }
 
 // foreign is the error of an answer that no server of dueq's gives, as a proxy's

@@ -333,19 +333,20 @@ func TestClientIsNotFooledByAnswersOfOthers(t *testing.T) {
 		unavailable bool
 		uncertain   bool // a write may have happened
 	}{
-		"a page":               {200, "text/html", "<h1>Welcome</h1>", true, true},
-		"a page without type":  {200, "", "Welcome", true, true},
-		"JSON cut off":         {200, "application/json", `{"results":[{"mem`, true, true},
-		"another JSON":         {200, "application/json", `[1,2,3]`, true, true},
-		"no path":              {404, "text/html", "<h1>Not Found</h1>", false, false},
-		"a token is wanted":    {401, "text/html", "", false, false},
-		"too many":             {429, "text/plain", "slow down", true, false},
-		"bad gateway":          {502, "text/html", "<h1>Bad Gateway</h1>", true, true},
-		"unavailable":          {503, "text/html", "<h1>Unavailable</h1>", true, true},
-		"gateway timeout":      {504, "text/html", "<h1>Timeout</h1>", true, true},
-		"internal error":       {500, "text/plain", "oops", true, true},
-		"a problem of another": {503, "application/problem+json", `{"title":"no backend"}`, true, true},
-		"an unreadable one":    {503, "application/problem+json", `{"title":`, true, true},
+		"a page":                   {200, "text/html", "<h1>Welcome</h1>", true, true},
+		"a page without type":      {200, "", "Welcome", true, true},
+		"JSON cut off":             {200, "application/json", `{"results":[{"mem`, true, true},
+		"another JSON":             {200, "application/json", `[1,2,3]`, true, true},
+		"no path":                  {404, "text/html", "<h1>Not Found</h1>", false, false},
+		"a token is wanted":        {401, "text/html", "", false, false},
+		"too many":                 {429, "text/plain", "slow down", true, false},
+		"bad gateway":              {502, "text/html", "<h1>Bad Gateway</h1>", true, true},
+		"unavailable":              {503, "text/html", "<h1>Unavailable</h1>", true, true},
+		"gateway timeout":          {504, "text/html", "<h1>Timeout</h1>", true, true},
+		"internal error":           {500, "text/plain", "oops", true, true},
+		"a problem of another":     {503, "application/problem+json", `{"type":"about:blank","title":"no backend","status":503}`, true, true},
+		"a problem without a type": {502, "application/problem+json", `{"title":"no backend"}`, true, true},
+		"an unreadable one":        {503, "application/problem+json", `{"title":`, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -445,6 +446,22 @@ func TestClientKnowsTheProblemsOfItsServer(t *testing.T) {
 	answer.Store(`{"type":"urn:dueq:problem:something_new","title":"Come later","status":418,"retryable":true}`)
 	if _, err := c.Stats(t.Context(), "q"); !errors.Is(err, dueq.ErrUnavailable) || !strings.Contains(err.Error(), "Come later") {
 		t.Errorf("got %v, want ErrUnavailable", err)
+	}
+}
+
+func TestErrorsOfAServerThatFailedNameTheRequest(t *testing.T) {
+	t.Parallel()
+	for status, named := range map[int]bool{403: false, 409: false, 500: true, 503: true} {
+		problem := fmt.Sprintf(`{"type":"urn:dueq:problem:internal","title":"Oops","status":%d,"request_id":"KX4"}`, status)
+		s := serveRaw(t, func(conn net.Conn, _ *http.Request, _ int) bool {
+			return reply(conn, status, "application/problem+json", problem)
+		})
+		for _, call := range calls(open(t, s.url, httpapi.ClientOptions{})) {
+			err := call.run(t.Context())
+			if err == nil || !strings.Contains(err.Error(), "Oops") || strings.Contains(err.Error(), "KX4") != named {
+				t.Errorf("%d, %s: got %v; want the request named: %v", status, call.name, err, named)
+			}
+		}
 	}
 }
 

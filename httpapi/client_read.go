@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -147,7 +148,8 @@ func listParams(q dueq.ListQuery) url.Values {
 // that it gets through where lines are limited.
 const statsBytes = 6 << 10
 
-// Stats implements dueq.Store. It is one round trip for up to 200 queues.
+// Stats implements dueq.Store. Up to 200 queues share a request, as far as their
+// names are 6 KiB together.
 func (c *Client) Stats(ctx context.Context, queues ...string) ([]dueq.QueueStats, error) {
 	r := clientRequest{op: "stats", method: http.MethodGet, path: "/v1/queues"}
 	ctx, end, err := c.begin(ctx, r)
@@ -164,15 +166,29 @@ func (c *Client) Stats(ctx context.Context, queues ...string) ([]dueq.QueueStats
 		return c.stats(ctx, r)
 	}
 	var all []dueq.QueueStats
-	for len(queues) > 0 {
-		n := namesWithin(queues)
-		some, err := c.stats(ctx, r, queues[:n]...)
+	failed := 0
+	for left := queues; len(left) > 0; {
+		n := namesWithin(left)
+		some, err := c.stats(ctx, r, left[:n]...)
 		if err != nil {
-			return nil, err
+			some = unread(left[:n], err)
+			failed += n
 		}
-		all, queues = append(all, some...), queues[n:]
+		all, left = append(all, some...), left[n:]
+	}
+	if failed == len(queues) {
+		return nil, all[0].Err
 	}
 	return all, nil
+}
+
+// unread are the stats of queues that could not be asked about.
+func unread(queues []string, why error) []dueq.QueueStats {
+	stats := make([]dueq.QueueStats, len(queues))
+	for i, queue := range queues {
+		stats[i] = dueq.QueueStats{Queue: queue, Err: why}
+	}
+	return stats
 }
 
 // namesWithin returns how many names go into one request.
@@ -188,7 +204,7 @@ func namesWithin(queues []string) int {
 
 func (c *Client) stats(ctx context.Context, r clientRequest, queues ...string) ([]dueq.QueueStats, error) {
 	if len(queues) > 0 {
-		r.path += "?" + url.Values{"queue": queues}.Encode()
+		r.path += "?queue=" + strings.Join(queues, "&queue=") // they need no escaping
 	}
 	var got queueList
 	if err := c.do(ctx, r, &got); err != nil {

@@ -176,7 +176,7 @@ func TestScheduleReturnsWhatIsKnownWhenAQueueFails(t *testing.T) {
 		case queue == "partly":
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(503)
-			_, _ = io.WriteString(w, `{"type":"urn:dueq:problem:unavailable","title":"Store unavailable","status":503,"retryable":true,
+			_, _ = io.WriteString(w, `{"type":"urn:dueq:problem:unavailable","title":"Store unavailable","status":503,"retryable":true,"request_id":"r",
 				"results":[{"member":"p1","status":"replaced","due_at":"2026-12-01T08:00:00.000Z"},{"member":"p2","status":"unknown","due_at":null}]}`)
 		case queue == "denied":
 			w.Header().Set("Content-Type", "application/problem+json")
@@ -218,6 +218,70 @@ func TestAnswersOfTheWrongLengthAreNotTaken(t *testing.T) {
 		err := call.run(t.Context())
 		if !errors.Is(err, dueq.ErrUnavailable) || mayHaveHappened(err) != call.writes {
 			t.Errorf("%s: got %v", call.name, err)
+		}
+	}
+}
+
+func TestStatsOfManyQueuesTakeFewAndShortRequests(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	transport := &counting{RoundTripper: http.DefaultTransport, seen: func(r *http.Request) { asked = append(asked, r.URL.RawQuery) }}
+	opts := httpapi.ClientOptions{HTTP: &http.Client{Transport: transport}, Timeout: time.Minute}
+	c := open(t, serve(t, memstore.New(memstore.Options{}), httpapi.Options{}), opts)
+	for _, tc := range []struct{ queues, long, requests int }{
+		{1, 4, 1}, {200, 4, 1}, {201, 4, 2}, {450, 4, 3}, {200, dueq.QueueMax, 5},
+	} {
+		var names []string
+		for i := range tc.queues {
+			names = append(names, fmt.Sprintf("q%s%03d", strings.Repeat(":", tc.long-4), i))
+		}
+		asked = nil
+		stats, err := c.Stats(t.Context(), names...)
+		must(t, err)
+		if len(stats) != tc.queues || len(asked) != tc.requests {
+			t.Fatalf("%+v: got %d queues in %d requests", tc, len(stats), len(asked))
+		}
+		for i, s := range stats {
+			if s.Queue != names[i] || s.Now.IsZero() || s.Err != nil {
+				t.Fatalf("%+v: %d is %+v", tc, i, s)
+			}
+		}
+		for _, query := range asked {
+			if len(query) > 6<<10 {
+				t.Errorf("%+v: a query is %d bytes", tc, len(query))
+			}
+		}
+	}
+}
+
+func TestStatsOfQueuesThatCannotBeReadDoNotKeepTheOthers(t *testing.T) {
+	t.Parallel()
+	address := serveWith(t, memstore.New(memstore.Options{}), httpapi.Options{}, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if slices.Contains(r.URL.Query()["queue"], "bad") {
+				http.Error(w, "no backend", http.StatusBadGateway)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	c := open(t, address, patient)
+	good, bad := slices.Repeat([]string{"good"}, 200), slices.Repeat([]string{"bad"}, 200)
+	for _, queues := range [][]string{slices.Concat(good, bad), slices.Concat(bad, good)} {
+		stats, err := c.Stats(t.Context(), queues...)
+		must(t, err)
+		for i, s := range stats {
+			if s.Queue != queues[i] || errors.Is(s.Err, dueq.ErrUnavailable) != (s.Queue == "bad") {
+				t.Fatalf("%d, %s: got %+v", i, queues[i], s)
+			}
+		}
+		if len(stats) != len(queues) {
+			t.Errorf("got %d queues, want %d", len(stats), len(queues))
+		}
+	}
+	for _, queues := range [][]string{bad[:1], slices.Concat(bad, bad)} {
+		if stats, err := c.Stats(t.Context(), queues...); !errors.Is(err, dueq.ErrUnavailable) || stats != nil {
+			t.Errorf("%d queues: got %v, %v; want ErrUnavailable", len(queues), stats, err)
 		}
 	}
 }
@@ -277,6 +341,34 @@ func TestBodiesAreExact(t *testing.T) {
 		if got := string(claim.Tasks[0].Body); got != body || string(infos[0].Body) != body {
 			t.Errorf("%.40q was claimed as %.40q and looked up as %.40q", body, got, infos[0].Body)
 		}
+	}
+}
+
+// JSON would make of it the member of another task, which is leased with the
+// same token here.
+func TestMembersThatAreNotUTF8AreNotSettled(t *testing.T) {
+	t.Parallel()
+	c := open(t, serve(t, memstore.New(memstore.Options{}), httpapi.Options{}), patient)
+	past := dueq.At(time.Now().Add(-time.Hour))
+	_, err := c.Schedule(t.Context(), []dueq.Item{{Queue: "q", Task: dueq.Task{ID: "\uFFFD"}, When: past}})
+	must(t, err)
+	claim, err := c.Claim(t.Context(), dueq.ClaimRequest{Queue: "q", Max: 1})
+	must(t, err)
+	task := *claim.Tasks[0]
+	task.Lease.Member = "\xff"
+	settled, err := c.Settle(t.Context(), "q", []dueq.Result{{Task: &task}})
+	must(t, err)
+	extended, err := c.Extend(t.Context(), "q", []dueq.Lease{task.Lease}, time.Minute)
+	must(t, err)
+	for _, o := range []dueq.Outcome{settled[0], extended[0]} {
+		if o.Status != dueq.StatusRefused || !errors.Is(o.Err, dueq.ErrInvalid) {
+			t.Errorf("got %v, %v; want refused", o.Status, o.Err)
+		}
+	}
+	infos, err := c.Get(t.Context(), "q", []string{"\uFFFD"})
+	must(t, err)
+	if info := infos[0]; info.State != dueq.StateActive || !info.LeaseEnds.Equal(claim.LeaseEnds) {
+		t.Errorf("the task that was claimed: got %+v, want it leased until %v", info, claim.LeaseEnds)
 	}
 }
 

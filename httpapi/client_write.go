@@ -164,6 +164,9 @@ func (c *Client) Settle(ctx context.Context, queue string, results []dueq.Result
 		if err := r.Validate(); err != nil {
 			return verdict{}, 0, err
 		}
+		if err := validMember(r.Task.Lease.Member); err != nil {
+			return verdict{}, 0, err
+		}
 		wire := wireVerdict(r)
 		return wire, len(wire.BodyBase64), nil
 	})
@@ -195,8 +198,15 @@ func (c *Client) Extend(ctx context.Context, queue string, leases []dueq.Lease, 
 		in:      func(leases []heldLease) any { return extendRequest{leases, leaseMilli(d)} },
 	}
 	return runBatch(ctx, c, b, "leases", leases, func() error { return validLease(d) }, func(lease dueq.Lease) (heldLease, int, error) {
-		return heldLease{lease.Member, formatLease(&dueq.Task{Lease: lease})}, 0, nil
+		return heldLease{lease.Member, formatLease(&dueq.Task{Lease: lease})}, 0, validMember(lease.Member)
 	})
+}
+
+// validMember refuses what no claim hands out, as the server does. It cannot
+// when a member is not UTF-8: JSON would have made another one of it.
+func validMember(member string) error {
+	_, err := dueq.ParseMember(member)
+	return err
 }
 
 // validLease checks what rounding to milliseconds would hide.

@@ -246,7 +246,13 @@ func TestPollsLeaveNoGoroutines(t *testing.T) {
 		pollBubble(t, "when a thousand vanish at random as a thousand tasks become due, "+delivery, func(b *pollTest) {
 			b.set("q", "delivery", delivery)
 			r := rand.New(rand.NewPCG(7, 7))
-			b.tap.hold(func(string, string) { time.Sleep(3 * time.Millisecond) }) // so that some vanish meanwhile
+			late := time.Now().Add(time.Second + 10*time.Millisecond)
+			b.tap.hold(func(string, string) { // so that some vanish meanwhile, and at last all
+				time.Sleep(3 * time.Millisecond)
+				if time.Now().After(late) {
+					time.Sleep(20 * time.Millisecond)
+				}
+			})
 			got, gone := make(chan *dueq.Task, 1000), new(sync.WaitGroup)
 			for i := range 1000 {
 				ctx, cancel := context.WithTimeout(b.Context(), time.Second+time.Duration(r.IntN(20))*time.Millisecond)
