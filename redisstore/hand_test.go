@@ -176,3 +176,29 @@ func TestHand_a_thousand_failures_with_long_errors_do_not_grow(t *testing.T) {
 		}
 	}
 }
+
+func TestHand_acks_of_members_that_no_task_has_change_nothing(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	store := openStore(t, srv.URL(), patient)
+	scheduleAll(t, store, []dueq.Item{item("q", "a", past), item("q", "b", past)})
+	claimed := claim(t, store, "q", 2).Tasks
+	var results []dueq.Result
+	for _, member := range []string{"a:k b:k", "", " "} {
+		other := *claimed[0]
+		other.Lease.Member = member
+		results = append(results, dueq.Result{Task: &other})
+	}
+	results = append(results, dueq.Result{Task: claimed[0]}, dueq.Result{Task: claimed[1]})
+	outcomes, err := store.Settle(t.Context(), "q", results)
+	must(t, err)
+	for i, o := range outcomes {
+		want := dueq.StatusLeaseLost
+		if i >= 3 {
+			want = dueq.StatusDone
+		}
+		if o.Status != want {
+			t.Errorf("ack of %q: %v, want %v", results[i].Task.Lease.Member, o.Status, want)
+		}
+	}
+}

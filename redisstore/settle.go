@@ -1,8 +1,10 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dueq/dueq"
@@ -85,22 +87,27 @@ func (s *Store) settleArgs(queue string, results []dueq.Result, order []int) []a
 }
 
 func plainAck(r *dueq.Result) bool {
-	return r.Verdict == dueq.VerdictAck && r.Task.Lease.Token != onceToken
+	lease := &r.Task.Lease
+	return r.Verdict == dueq.VerdictAck && lease.Token != onceToken && lease.Member != "" && !strings.Contains(lease.Member, " ")
 }
 
-// ackArgs writes acks, by claims: those of one claim share a token.
+// ackArgs writes acks by claims, in the order of the active set: those of one
+// claim share a token, and where all that are left of it are acked the script
+// need not look at each.
 func (s *Store) ackArgs(queue string, results []dueq.Result, order []int) []any {
-	args := append(make([]any, 0, 5+len(order)), s.wakeChannel(), queue, "k")
+	slices.SortFunc(order, func(i, j int) int {
+		a, b := &results[i].Task.Lease, &results[j].Task.Lease
+		return cmp.Or(cmp.Compare(a.Token, b.Token), strings.Compare(a.Member, b.Member))
+	})
+	args := []any{s.wakeChannel(), queue, "k"}
 	for len(order) > 0 {
 		token := results[order[0]].Task.Lease.Token
-		n := 1
-		for n < len(order) && results[order[n]].Task.Lease.Token == token {
-			n++
+		var members []byte
+		n := 0
+		for ; n < len(order) && results[order[n]].Task.Lease.Token == token; n++ {
+			members = append(append(members, results[order[n]].Task.Lease.Member...), ' ')
 		}
-		args = append(args, int64(token), n)
-		for _, i := range order[:n] {
-			args = append(args, &results[i].Task.Lease.Member)
-		}
+		args = append(args, int64(token), n, members[:len(members)-1])
 		order = order[n:]
 	}
 	return args

@@ -17,6 +17,7 @@ func leaseTests() []test {
 		{"the old holder can do nothing to the new holder's lease", oldHolder},
 		{"a lease that ended can still be settled until somebody takes it back", settlePastEnd},
 		{"the ack of an earlier delivery does not end the next one", staleAck},
+		{"acks end the tasks that they name, not as many", acksByName},
 		{"deliveries have different tokens", distinctTokens},
 		{"a lease that ended is a failure, at once due the first time", endedIsFailure},
 		{"a task whose lease ends every time ends among the dead", endsDead},
@@ -166,6 +167,33 @@ func staleAck(q *queue) {
 		q.status(fmt.Sprint("ack ", i), o, []dueq.Status{dueq.StatusLeaseLost, dueq.StatusDone, dueq.StatusLeaseLost}[i])
 	}
 	same(q, "acked in total", q.stats().Totals.Acked, 1)
+}
+
+func acksByName(q *queue) {
+	q.schedule(q.items("due", 3, dueq.In(0))...)
+	q.schedule(q.items("later", 3, dueq.In(time.Hour))...)
+	claimed := q.claim(3, time.Minute).Tasks
+	forged := make([]dueq.Result, len(claimed))
+	for i, t := range claimed {
+		other := *t
+		other.Lease.Member = fmt.Sprintf("later%05d", i)
+		forged[i] = dueq.Result{Task: &other}
+	}
+	before := q.dump().String()
+	for i, o := range q.settle(forged...) {
+		q.status(fmt.Sprint("ack of a task that was not claimed ", i), o, dueq.StatusLeaseLost)
+	}
+	same(q, "after acks of other tasks", q.dump().String(), before)
+	mixed := []dueq.Result{{Task: claimed[2]}, forged[0], {Task: claimed[0]}, {Task: claimed[1]}}
+	for i, o := range q.settle(mixed...) {
+		want := dueq.StatusDone
+		if i == 1 {
+			want = dueq.StatusLeaseLost
+		}
+		q.status(fmt.Sprint("ack ", i), o, want)
+	}
+	same(q, "active after the acks", q.stats().Active, 0)
+	same(q, "scheduled after the acks", q.stats().Scheduled, 3)
 }
 
 func distinctTokens(q *queue) {

@@ -28,8 +28,14 @@ local last, grace = number_or(st[1], nil), number_or(st[2], 0)
 local number, claimed = number_or(st[3], now_us), number_or(st[4], 0)
 local ended, refused, trimmed = number_or(st[5], 0), number_or(st[6], 0), number_or(st[7], 0)
 local body_count, tries_count, error_count, nexts, deads = beside()
-local before = head()
-local returned -- earliest due that went back to K
+
+local function first_lease()
+  local first = call('ZRANGE', ACTIVE, 0, 0, 'WITHSCORES')[2]
+  return first and tonumber(first)
+end
+
+local first = first_lease()
+local before, returned -- the head of K, and the earliest due that went back to it
 
 local function back(due)
   if due and (not returned or due < returned) then returned = due end
@@ -45,8 +51,11 @@ if not last or now - last > 2000 then
 elseif now >= grace then
   ended_by = now_s
 end
-local over = call('ZRANGE', ACTIVE, '-inf', ended_by * 1000000 + 999999, 'BYSCORE', 'LIMIT', 0, 200)
-if #over > 0 then
+ended_by = ended_by * 1000000 + 999999
+local ending = first and first <= ended_by
+if ending or nexts + deads > 0 then before = head() end
+if ending then
+  local over = call('ZRANGE', ACTIVE, '-inf', ended_by, 'BYSCORE', 'LIMIT', 0, 200)
   local tries = call('HMGET', TRIES, unpack(over))
   local again, waiting = lookup(SCHEDULED, over), lookup(NEXT, over)
   local kept, errors, adds, freed = {}, {}, {}, {}
@@ -73,6 +82,7 @@ if #over > 0 then
     spread('ZADD', SCHEDULED, adds)
   end
   if #freed > 0 then spread('ZREM', ACTIVE, freed) end
+  first = first_lease()
   ended, deads, tries_count, error_count = ended + #over, call('ZCARD', DEAD), 1, 1
 end
 
@@ -151,7 +161,7 @@ local timely = ranked * 2 == #found and (ranked == 0 or not why_untimely(found[2
 for i = 1, #found, 2 do
   local member = found[i]
   members[(i + 1) / 2] = member
-  local reason = (#member > 512 or not member:find(USUAL)) and malformed(member) or not timely and why_untimely(found[i + 1])
+  local reason = (#member > 512 or not find(member, KIND)) and malformed(member) or not timely and why_untimely(found[i + 1])
   if reason then
     reasons = reasons or {}
     reasons[found[i]] = reason
@@ -194,32 +204,31 @@ if processed < #members then
   if ranked > processed then ranked = processed end
 end
 
--- Adds to the active set, and returns how many of them were not there. Redis
--- keeps a small set as a list, in which it looks for each one from the front;
--- one that begins with a long member is a skip list from the start.
+-- Leases, and returns how many were not active. Redis keeps a small set as a
+-- list, in which it looks for each one from the front; one that begins with a
+-- long member is a skip list from the start.
 local LONG = string.rep(' ', 65)
+local score_of_lease
 
-local function add_active(adds)
-  local empty = call('ZCARD', ACTIVE) == 0
-  if empty then call('ZADD', ACTIVE, 0, LONG) end
+local function lease_all(adds)
+  if not first then call('ZADD', ACTIVE, 0, LONG) end
   local added = call('ZADD', ACTIVE, 'NX', unpack(adds))
-  if empty then call('ZREM', ACTIVE, LONG) end
+  if not first then call('ZREM', ACTIVE, LONG) end
+  if added > 0 and (not first or score_of_lease < first) then first = score_of_lease end
   return added
 end
 
 -- Lease what is free. ZADD NX tells in its count whether anybody was active.
-local score_of_lease, lease_text, adds
 if #members > 0 and not once then
   number = (number + 1) % 1000000
   score_of_lease = ceil((clock + lease) / 1000000) * 1000000 + number
-  lease_text = string.format('%.0f', score_of_lease)
-  adds = {}
+  local lease_text, adds = string.format('%.0f', score_of_lease), {}
   for i, member in ipairs(members) do
     if not filtered or not (reasons and reasons[member] or active[member]) then
       adds[#adds + 1], adds[#adds + 2] = lease_text, member
     end
   end
-  if #adds > 0 and add_active(adds) < #adds / 2 then
+  if #adds > 0 and lease_all(adds) < #adds / 2 then
     active, filtered = active or {}, true
     for i, held in ipairs(call('ZMSCORE', ACTIVE, unpack(members))) do
       if held and tonumber(held) ~= score_of_lease then active[members[i]] = true end
@@ -290,9 +299,8 @@ local due = head()
 if due and not paused then
   more = ceil(due) > MAX_DUE and now or shown(due)
 end
-local first = call('ZRANGE', ACTIVE, 0, 0, 'WITHSCORES')[2]
 if first then
-  local ends = (tonumber(first) - fmod(tonumber(first), 1000000)) / 1000
+  local ends = (first - fmod(first, 1000000)) / 1000
   if ends < grace then ends = grace end
   if more < 0 or ends < more then more = ends end
 end

@@ -26,13 +26,15 @@ local function bad_text(member)
   end
 end
 
--- What most members look like.
-local USUAL = '^[A-Za-z0-9_%-]+:[A-Za-z_][A-Za-z_][A-Za-z0-9_%-]*$'
+-- Most members are printable ASCII without #, begin with a letter or digit, and
+-- end with no digit or have no colon: what is after the last one is a kind.
+local find = string.find
+local KIND, NO_KIND = '^%w[$-~]*[;-~]$', '^%w[$-9;-~]*$'
 
 -- Why a member names no task, or nil.
 local function malformed(member)
-  if #member <= 512 and member:find(USUAL) then return end
   if #member > 512 then return 'member is over 512 bytes' end
+  if find(member, KIND) or find(member, NO_KIND) then return end
   local name, trace = member:match('^([^#]*)(.*)$')
   if trace:find('^#$') or trace:find('#', 2, true) then return 'trace is empty or has a #' end
   name = name:match('^(.*):p%d$') or name

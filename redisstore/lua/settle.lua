@@ -2,7 +2,7 @@
 -- settle.lua: end one delivery of each task, if the caller still holds it.
 -- ARGV  1 channel  2 queue
 --   3 k if all are acks of leased tasks; then by claim: the lease, how many
---       tasks, their members
+--       tasks, their members in order with spaces between
 --     otherwise per task: member, verdict and number ('k7'; upper case when it
 --       was claimed at most once), and by verdict
 --     k ack      –
@@ -16,49 +16,65 @@
 
 -- include core
 
-local before, earliest, totals = head(), nil, {}
 local codes, dues, left = {}, {}, {} -- left: tasks that take the long way
 local body_count, tries_count, error_count, nexts = beside()
-call('HEXISTS', STATS, 'acked')
 
 -- The usual case: acks of tasks that have nothing beside them.
 if ARGV[3] == 'k' then
-  local i, most = 4, priority and 50 or tries_count + nexts > 0 and 200 or 500
-  local acked = 0
-  while i <= #ARGV and #codes < most do
-    local lease, n = ARGV[i], tonumber(ARGV[i + 1])
-    local members = {unpack(ARGV, i + 2, i + 1 + math.min(n, most - #codes))}
-    i = i + 2 + n
+  local i, n, most = 4, 0, priority and 50 or tries_count + nexts > 0 and 200 or 500
+  while i <= #ARGV and n < most do
+    local lease, size, text = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
+    i = i + 3
     -- Who is active with this lease: all of them, if not far more than asked for.
-    local limit, held, gone = 8 * #members, {}, {}
+    local limit, members = 8 * size, {}
     local holders = call('ZRANGE', ACTIVE, lease, lease, 'BYSCORE', 'LIMIT', 0, limit)
-    for _, member in ipairs(holders) do held[member] = true end
+    local all = #holders == size and n + size <= most and table.concat(holders, ' ') == text
+    if all then
+      members = holders
+    else
+      for member in text:gmatch('[^ ]+') do
+        if n + #members < most then members[#members + 1] = member end
+      end
+    end
+    n = n + #members
     local again = call('ZCARD', ACTIVE) > 4 * #members or call('ZINTERCARD', 2, ACTIVE, SCHEDULED, 'LIMIT', 1) > 0
     again = again and call('ZMSCORE', SCHEDULED, unpack(members))
     local waiting = nexts > 0 and call('ZMSCORE', NEXT, unpack(members))
     local tries = tries_count > 0 and call('HMGET', TRIES, unpack(members))
-    for j, member in ipairs(members) do
-      if held[member] and not (priority or again and again[j] or waiting and waiting[j] or tries and tries[j]) then
-        held[member] = false -- for the same once more
-        gone[#gone + 1] = member
-        codes[#codes + 1] = 'B'
-      else
-        codes[#codes + 1] = ''
-        left[#left + 1] = {place = #codes, member = member, verdict = 'k', number = fmod(tonumber(lease), 1000000)}
+    local gone = members
+    if all and not (priority or again or waiting or tries) then
+      codes[#codes + 1] = string.rep('B', size)
+    else
+      local held = {}
+      gone = {}
+      for _, member in ipairs(holders) do held[member] = true end
+      for j, member in ipairs(members) do
+        if held[member] and not (priority or again and again[j] or waiting and waiting[j] or tries and tries[j]) then
+          held[member] = false -- for the same once more
+          gone[#gone + 1] = member
+          codes[#codes + 1] = 'B'
+        else
+          codes[#codes + 1] = ''
+          left[#left + 1] = {place = #codes, member = member, verdict = 'k', number = fmod(tonumber(lease), 1000000)}
+        end
       end
     end
-    if #gone == #holders and #gone < limit then
-      if #gone > 0 then call('ZREMRANGEBYSCORE', ACTIVE, lease, lease) end
-    elseif #gone > 0 then
-      call('ZREM', ACTIVE, unpack(gone))
+    if #gone > 0 then
+      call('HINCRBY', STATS, 'acked', #gone)
+      if #gone == #holders and #gone < limit then
+        call('ZREMRANGEBYSCORE', ACTIVE, lease, lease)
+      else
+        call('ZREM', ACTIVE, unpack(gone))
+      end
+      if body_count > 0 then call('HDEL', BODY, unpack(gone)) end
+      if error_count > 0 then call('HDEL', ERROR, unpack(gone)) end
     end
-    if body_count > 0 and #gone > 0 then call('HDEL', BODY, unpack(gone)) end
-    if error_count > 0 and #gone > 0 then call('HDEL', ERROR, unpack(gone)) end
-    acked = acked + #gone
   end
-  if acked > 0 then call('HINCRBY', STATS, 'acked', acked) end
   if #left == 0 then return {0, clock, table.concat(codes)} end
 end
+
+call('HEXISTS', STATS, 'acked') -- fails if it is something else
+local before, earliest, totals = head(), nil, {}
 
 -- include common
 -- include run
