@@ -3,7 +3,9 @@ package dueq
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"runtime"
+	"slices"
 	"sync"
 )
 
@@ -18,10 +20,11 @@ type Client struct {
 	store     Store
 	memberMax int
 	calls     sync.Pool // of *call; per client, since synctest forbids sharing channels between bubbles
+	seed      maphash.Seed
 
-	mu      sync.Mutex // guards pending and sending
-	pending []*call
-	sending int // goroutines in send
+	mu      sync.Mutex // guards what follows
+	pending [2][]*call // those of one id all in the same half, so that they stay in order
+	sending [2]bool    // a goroutine is in send for this half
 }
 
 // call is one Schedule waiting for its share of a round trip. done receives
@@ -43,7 +46,7 @@ func NewClient(store Store, opts ClientOptions) *Client {
 	if limit < 1 || limit > MemberMax {
 		panic(fmt.Sprintf("dueq: ClientOptions.MemberMax %d is not 1 to %d", limit, MemberMax))
 	}
-	c := &Client{store: store, memberMax: limit}
+	c := &Client{store: store, memberMax: limit, seed: maphash.MakeSeed()}
 	c.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	return c
 }
@@ -175,41 +178,75 @@ func (c *Client) validate(item Item) error {
 func (c *Client) enqueue(item Item) *call {
 	w := c.calls.Get().(*call)
 	w.item = item
+	half := c.half(item)
 	c.mu.Lock()
-	c.pending = append(c.pending, w)
-	start := c.sending == 0 || c.sending < maxSending && len(c.pending) >= worthTrip
-	if start {
-		c.sending++
-	}
-	c.mu.Unlock()
-	if start {
-		go c.send()
-	}
+	defer c.mu.Unlock()
+	c.pending[half] = append(c.pending[half], w)
+	c.start(half)
 	return w
 }
 
-// Round trips are shared, since that spares both sides work, but with many
-// callers the store need not wait while a batch is put together or handed out.
-const (
-	maxSending = 2  // round trips at a time
-	worthTrip  = 16 // items that begin another
-)
+func (c *Client) half(item Item) int { return int(maphash.String(c.seed, item.Task.ID) & 1) }
 
-// send makes round trips until nothing is pending. The calls share them, so
-// their contexts do not govern it: the store's time-out does.
-func (c *Client) send() {
+// worthTrip is how many calls begin a round trip beside another. Sharing one
+// spares both sides work, but with many callers the store need not wait while
+// a batch is put together or handed out.
+const worthTrip = 16
+
+// start has a half sent, unless it is, or will be with the other. Called with
+// mu held.
+func (c *Client) start(half int) {
+	if c.sending[half] || c.sending[1-half] && len(c.pending[half]) < worthTrip {
+		return
+	}
+	c.sending[half] = true
+	go c.send(half)
+}
+
+// take returns the calls of the next round trip, of both halves if they are
+// few, none if they had better go with those of the other half. Called with mu
+// held.
+func (c *Client) take(half int, batch []*call) (halves []int, calls []*call) {
+	switch other := 1 - half; {
+	case c.sending[other] && len(c.pending[half]) < worthTrip:
+		return nil, nil
+	case !c.sending[other] && len(c.pending[half])+len(c.pending[other]) < 2*worthTrip:
+		halves = []int{half, other}
+	default:
+		halves = []int{half}
+	}
+	for _, h := range halves {
+		batch = append(batch, c.pending[h]...)
+		clear(c.pending[h])
+		c.pending[h] = c.pending[h][:0]
+	}
+	for _, h := range halves {
+		c.sending[h] = len(batch) > 0
+	}
+	return halves, batch
+}
+
+// send makes round trips until nothing is pending or the other half is sent
+// too. The calls share them, so their contexts do not govern it: the store's
+// time-out does.
+func (c *Client) send(half int) {
 	var batch []*call
 	var items []Item
+	halves := []int{half}
 	for {
 		runtime.Gosched() // callers that were just answered join in
 		c.mu.Lock()
-		batch, c.pending = c.pending, batch[:0]
-		if len(batch) == 0 {
-			c.sending--
-			c.mu.Unlock()
-			return
+		for _, h := range halves {
+			c.sending[h] = false
+		}
+		halves, batch = c.take(half, batch[:0])
+		if len(batch) > 0 && len(halves) == 1 {
+			c.start(1 - half)
 		}
 		c.mu.Unlock()
+		if len(batch) == 0 {
+			return
+		}
 		items = items[:0]
 		for _, w := range batch {
 			items = append(items, w.item)
@@ -257,13 +294,13 @@ func (c *Client) leave(ctx context.Context, w *call) (Outcome, error) {
 }
 
 func (c *Client) takeBack(w *call) bool {
+	half := c.half(w.item)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, p := range c.pending {
-		if p == w {
-			c.pending = append(c.pending[:i], c.pending[i+1:]...)
-			return true
-		}
+	i := slices.Index(c.pending[half], w)
+	if i < 0 {
+		return false
 	}
-	return false
+	c.pending[half] = slices.Delete(c.pending[half], i, i+1)
+	return true
 }

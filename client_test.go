@@ -51,8 +51,8 @@ func TestClientSchedules(t *testing.T) {
 			}
 		}
 	})
-	bubble(t, "by two calls at a time when there are many, by one when there are few", func(t *testing.T) {
-		for callers, want := range map[int]int32{1: 1, 16: 1, 17: 2, 128: 2} {
+	bubble(t, "by two calls at a time, by one if there are few or all of one id", func(t *testing.T) {
+		for _, row := range []struct{ callers, ids, want int32 }{{1, 1, 1}, {16, 16, 1}, {128, 1, 1}, {128, 128, 2}} {
 			store, _ := newTap()
 			var now, most atomic.Int32
 			store.before = func(string, string) error {
@@ -63,17 +63,44 @@ func TestClientSchedules(t *testing.T) {
 			}
 			c := dueq.NewClient(store, dueq.ClientOptions{})
 			var group sync.WaitGroup
-			for i := range callers {
+			for i := range row.callers {
 				group.Go(func() {
-					if _, err := c.Schedule(t.Context(), "q", dueq.Task{ID: fmt.Sprint(i)}, dueq.In(0)); err != nil {
+					if _, err := c.Schedule(t.Context(), "q", dueq.Task{ID: fmt.Sprint(i % row.ids)}, dueq.In(0)); err != nil {
 						t.Error(err)
 					}
 				})
 				synctest.Wait()
 			}
 			group.Wait()
-			if most.Load() != want {
-				t.Errorf("%d callers: %d calls at once, want %d", callers, most.Load(), want)
+			if most.Load() != row.want {
+				t.Errorf("%d callers, %d ids: %d calls at once, want %d", row.callers, row.ids, most.Load(), row.want)
+			}
+		}
+	})
+	bubble(t, "the same task in the order of the calls, however long each takes", func(t *testing.T) {
+		const ids, each = 20, 50
+		store, _ := newTap()
+		var calls atomic.Int64
+		store.before = func(string, string) error {
+			time.Sleep(time.Second - time.Duration(calls.Add(1))*time.Millisecond)
+			return nil
+		}
+		c := dueq.NewClient(store, dueq.ClientOptions{})
+		var group sync.WaitGroup
+		for i := range ids * each {
+			group.Go(func() {
+				_, err := c.Schedule(t.Context(), "q", dueq.Task{ID: fmt.Sprint(i % ids), Body: fmt.Append(nil, i)}, dueq.In(time.Hour))
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+			time.Sleep(5 * time.Millisecond)
+		}
+		group.Wait()
+		for i := range ids {
+			if got, want := string(get(t, store, "q", fmt.Sprint(i)).Body), fmt.Sprint(ids*(each-1)+i); got != want {
+				t.Errorf("%d has body %s, want that of the last call, %s", i, got, want)
 			}
 		}
 	})
@@ -160,32 +187,29 @@ func TestClientSchedules(t *testing.T) {
 		slowly(store, "schedule", time.Second)
 		c := dueq.NewClient(store, dueq.ClientOptions{})
 		var group sync.WaitGroup
-		leave := func(id string, mayHaveHappened bool) {
+		leave := func(kind string, mayHaveHappened bool) {
 			group.Go(func() {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, errors.New("tired"))
 				defer cancel()
 				began := time.Now()
-				_, err := c.Schedule(ctx, "q", dueq.Task{ID: id}, dueq.In(time.Hour))
+				_, err := c.Schedule(ctx, "q", dueq.Task{ID: "one", Kind: kind}, dueq.In(time.Hour))
 				var call *dueq.CallError
 				if !errors.Is(err, dueq.ErrUnavailable) || !errors.As(err, &call) || call.MayHaveHappened != mayHaveHappened || !strings.Contains(err.Error(), "tired") {
-					t.Errorf("%s: %v; want may have happened %v", id, err, mayHaveHappened)
+					t.Errorf("%s: %v; want may have happened %v", kind, err, mayHaveHappened)
 				}
 				if took := time.Since(began); took != 500*time.Millisecond {
-					t.Errorf("%s left after %v", id, took)
+					t.Errorf("%s left after %v", kind, took)
 				}
 			})
 			synctest.Wait()
 		}
-		const flying = 17 // one, and as many more as begin another round trip beside it
-		for i := range flying {
-			leave(fmt.Sprint("flying", i), true)
-		}
+		leave("flying", true)
 		for i := range 200 {
 			leave(fmt.Sprint("queued", i), false)
 		}
 		stays := make(chan error, 1)
 		go func() {
-			_, err := c.Schedule(t.Context(), "q", dueq.Task{ID: "stays"}, dueq.In(time.Hour))
+			_, err := c.Schedule(t.Context(), "q", dueq.Task{ID: "one", Kind: "stays"}, dueq.In(time.Hour))
 			stays <- err
 		}()
 		group.Wait()
@@ -193,8 +217,8 @@ func TestClientSchedules(t *testing.T) {
 			t.Errorf("who stayed got %v", err)
 		}
 		pass(time.Minute)
-		if st := stats(t, store, "q"); st.Scheduled != flying+1 {
-			t.Errorf("%d scheduled, want those in flight and the one who stayed", st.Scheduled)
+		if st := stats(t, store, "q"); st.Scheduled != 2 {
+			t.Errorf("%d scheduled, want the one in flight and the one who stayed", st.Scheduled)
 		}
 	})
 	bubble(t, "nothing when the context is done already", func(t *testing.T) {
