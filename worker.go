@@ -167,7 +167,7 @@ func (w *Worker) Run(ctx context.Context) error {
 // work claims and handles until ctx ends and all claims in flight have come
 // back.
 func (w *Worker) work(ctx context.Context) {
-	w.ready, w.again = make(chan *lane, len(w.lanes)), make(chan *lane, 1)
+	w.ready, w.again = make(chan *lane, maxClaims*len(w.lanes)), make(chan *lane, 1)
 	var loops sync.WaitGroup
 	loops.Go(func() { w.listen(ctx) })
 	loops.Go(func() { w.plan(ctx) })

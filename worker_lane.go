@@ -31,6 +31,7 @@ type lane struct {
 	runs     map[*run]struct{}
 	starting bool          // a goroutine of work has not begun yet
 	mean     time.Duration // of a run, smoothed; zero before the first ended
+	coming   int           // tasks that the claims under way asked for
 	batched  float64       // share of its tasks that go into batches, smoothed
 	results  []verdict     // to be settled
 	settling bool          // a goroutine is in settle
@@ -112,7 +113,7 @@ func (l *lane) room() int {
 	if l.mean > 0 {
 		ahead = max(ahead, int(min(float64(slots)*float64(soon)/float64(l.mean), MaxItems)))
 	}
-	want := free + ahead - len(l.buffer)
+	want := free + ahead - len(l.buffer) - l.coming
 	idle := free > 0 && len(l.buffer) == 0
 	if len(l.results) > 10*MaxItems || !idle && want < min(l.settings.Batch, (slots+ahead+1)/2) {
 		return 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,6 +48,29 @@ func TestWorkerUsesItsSlots(t *testing.T) {
 			t.Errorf("%d claims for 5,000 tasks by 100", got)
 		}
 	})
+	bubble(t, "with two claims at a time for a backlog, one otherwise", func(t *testing.T) {
+		for _, row := range []struct{ tasks, slots, want int32 }{{50, 300, 1}, {1000, 50, 1}, {1000, 300, 2}} {
+			store, _ := newTap()
+			var claims, most atomic.Int32
+			store.before = func(op, _ string) error {
+				if op == "claim" {
+					most.Store(max(most.Load(), claims.Add(1)))
+					time.Sleep(10 * time.Millisecond)
+					claims.Add(-1)
+				}
+				return nil
+			}
+			var j journal
+			scheduleMany(t, store, "q", int(row.tasks), dueq.In(time.Second))
+			pass(time.Minute)
+			on(t, store, dueq.WorkerOptions{Concurrency: int(row.slots)}, j.takes(time.Second, ""))
+			pass(time.Minute)
+			j.onceEach(t, int(row.tasks))
+			if most.Load() != row.want || j.highest() > int(row.slots) {
+				t.Errorf("%d tasks, %d slots: %d claims at once, want %d; %d tasks ran at once", row.tasks, row.slots, most.Load(), row.want, j.highest())
+			}
+		}
+	})
 	bubble(t, "with large claims when handlers are short", func(t *testing.T) {
 		store, _ := newTap()
 		store.before = func(string, string) error { time.Sleep(time.Millisecond); return nil }
@@ -66,30 +90,33 @@ func TestWorkerUsesItsSlots(t *testing.T) {
 			t.Errorf("%d claims for 2,000 tasks by 20", got)
 		}
 	})
-	bubble(t, "and no more: what it holds is what it runs", func(t *testing.T) {
-		store, _ := newTap()
-		set(t, store, "q", dueq.SettingsPatch{"timeout": "1m"})
-		var j journal
-		var mu sync.Mutex
-		held, most := 0, 0
-		opts := dueq.WorkerOptions{Concurrency: 4, Observer: dueq.Observer{
-			Claimed: func(_ string, c dueq.Claim) { mu.Lock(); held += len(c.Tasks); most = max(most, held); mu.Unlock() },
-			Ended:   func(*dueq.Task, dueq.Verdict, time.Duration, error) { mu.Lock(); held--; mu.Unlock() },
-		}}
-		on(t, store, opts, j.takes(time.Second, ""))
-		scheduleMany(t, store, "q", 40, dueq.In(0))
-		pass(9500 * time.Millisecond)
-		if st := stats(t, store, "q"); st.Active > 4 {
-			t.Errorf("%d active in the store, want at most 4", st.Active)
-		}
-		pass(time.Minute)
-		j.onceEach(t, 40)
-		mu.Lock()
-		defer mu.Unlock()
-		if most > 4 || j.highest() != 4 {
-			t.Errorf("held %d, ran %d at once, want 4", most, j.highest())
-		}
-	})
+	for _, batch := range []string{"100", "2"} {
+		bubble(t, "and no more: what it holds is what it runs, by batches of "+batch, func(t *testing.T) {
+			store, _ := newTap()
+			slowly(store, "claim", 10*time.Millisecond)
+			set(t, store, "q", dueq.SettingsPatch{"timeout": "1m", "batch": batch})
+			var j journal
+			var mu sync.Mutex
+			held, most := 0, 0
+			opts := dueq.WorkerOptions{Concurrency: 4, Observer: dueq.Observer{
+				Claimed: func(_ string, c dueq.Claim) { mu.Lock(); held += len(c.Tasks); most = max(most, held); mu.Unlock() },
+				Ended:   func(*dueq.Task, dueq.Verdict, time.Duration, error) { mu.Lock(); held--; mu.Unlock() },
+			}}
+			on(t, store, opts, j.takes(time.Second, ""))
+			scheduleMany(t, store, "q", 40, dueq.In(0))
+			pass(9500 * time.Millisecond)
+			if st := stats(t, store, "q"); st.Active > 4 {
+				t.Errorf("%d active in the store, want at most 4", st.Active)
+			}
+			pass(time.Minute)
+			j.onceEach(t, 40)
+			mu.Lock()
+			defer mu.Unlock()
+			if most > 4 || j.highest() != 4 {
+				t.Errorf("held %d, ran %d at once, want 4", most, j.highest())
+			}
+		})
+	}
 	for _, workers := range []int{1, 8} {
 		bubble(t, fmt.Sprintf("for many tasks due at one instant, %d workers", workers), func(t *testing.T) {
 			store, _ := newTap()

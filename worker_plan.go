@@ -24,8 +24,10 @@ const (
 
 // lanePlan is when a lane is next looked at. It is guarded by its lane's mu.
 type lanePlan struct {
-	claiming bool          // a claim is queued or under way
+	claiming int           // claims queued or under way, at most maxClaims
 	next     time.Time     // when a claim is worth making; zero if nothing is known to come
+	more     bool          // more was due when the last claim was answered
+	answers  int           // to claims
 	scanAt   time.Time     // when the safety scan is due
 	scan     time.Duration // its present interval
 	back     time.Duration // how far to step back from a common head
@@ -89,12 +91,15 @@ func (w *Worker) dispatch(now time.Time) (scan []*lane, next time.Time) {
 			scanAt = laterOf(scanAt, p.at.Add(maxScan)) // for the settings and a jump of the clock only
 		}
 		switch {
-		case p.claiming:
+		case p.claiming > 0 && !(due && l.another()):
 		case due && p.failures > 1:
-			p.claiming = w.probe(l)
+			if w.probe(l) {
+				p.claiming++
+			}
 			next = earlier(next, now.Add(probeGap/10))
 		case due && (!full || failing), upkeep && !failing, help:
-			p.claiming, p.helping = true, help
+			p.claiming++
+			p.helping = help
 			w.ready <- l
 		case !failing && !scanAt.After(now):
 			scan = append(scan, l)
@@ -115,6 +120,17 @@ func (w *Worker) dispatch(now time.Time) (scan []*lane, next time.Time) {
 		l.mu.Unlock()
 	}
 	return scan, next
+}
+
+// maxClaims is how many claims a lane has under way at a time: with a backlog
+// the store need not wait while one is handed out.
+const maxClaims = 2
+
+// another reports that a claim is worth making beside the one under way: there
+// is a backlog, and room for a whole batch besides. Called with mu held.
+func (l *lane) another() bool {
+	p := &l.plan
+	return p.more && p.claiming < maxClaims && p.failures == 0 && !p.renew && l.coming > 0 && l.room() == l.settings.Batch
 }
 
 // helpAt is when a worker without room calls for others to take what is due.
@@ -310,9 +326,15 @@ func (l *lane) claim() {
 	}
 	l.plan.hint, l.plan.upkeep, l.plan.helping = time.Time{}, time.Time{}, false
 	req := ClaimRequest{Queue: l.queue, Max: room, Lease: l.settings.Lease}
+	l.coming += room
+	answers := l.plan.answers
+	another := l.another()
 	l.mu.Unlock()
+	if another {
+		l.w.wake()
+	}
 	if err != nil || idle {
-		l.claimed(Claim{}, err)
+		l.claimed(Claim{}, err, room, answers)
 		return
 	}
 	began := time.Now()
@@ -322,7 +344,7 @@ func (l *lane) claim() {
 		l.w.opts.Observer.claimed(l.queue, claim)
 		l.accept(hold(claim, began))
 	}
-	l.claimed(claim, err)
+	l.claimed(claim, err, room, answers)
 }
 
 // hold notes how long the leases of a claim hold by our clock. Counted from
@@ -337,8 +359,9 @@ func hold(c Claim, began time.Time) []*held {
 	return out
 }
 
-// claimed plans by the answer to a claim.
-func (l *lane) claimed(c Claim, err error) {
+// claimed plans by the answer to a claim, which asked for some tasks and began
+// after so many answers.
+func (l *lane) claimed(c Claim, err error, asked, answers int) {
 	if err != nil {
 		l.w.failed(l.queue, l.w.op, err)
 	}
@@ -346,7 +369,8 @@ func (l *lane) claimed(c Claim, err error) {
 	defer l.mu.Unlock()
 	defer l.w.wake()
 	p := &l.plan
-	p.claiming = false
+	p.claiming--
+	l.coming -= asked
 	switch {
 	case errors.Is(err, ErrInvalid) && l.w.op == "claim": // settings changed under us
 		p.next = time.Now().Add(minPause)
@@ -355,6 +379,10 @@ func (l *lane) claimed(c Claim, err error) {
 	case c.Now.IsZero(): // no room, but the store answers
 		p.failures = 0
 	default:
+		if p.answers > answers && p.more { // the other one may have seen more
+			c.Wait = 0
+		}
+		p.answers++
 		l.planAfter(c)
 	}
 }
@@ -374,7 +402,7 @@ func (l *lane) planAfter(c Claim) {
 		p.back = min(max(2*p.back, minBack), maxBack)
 		p.losses++
 	}
-	p.failures, p.next, p.head = 0, time.Time{}, time.Time{}
+	p.failures, p.next, p.head, p.more = 0, time.Time{}, time.Time{}, c.Wait == 0
 	p.scanAt = now.Add(p.scan)
 	switch {
 	case c.Wait > 0 && !p.deep():
