@@ -27,7 +27,7 @@ var tiny = Sizes{Rounds: 1, Schedule: 300, Drain: 300, Memory: []int{500}, Claim
 
 func TestEverySystemOfOursDoesItsWorks(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"dueq", "dueq SQLite", "raw Redis", "textbook"} {
+	for _, name := range []string{"dueq", "dueq SQLite", "raw SQLite", "raw Redis", "textbook"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, err := findPeer(name)

@@ -7,6 +7,7 @@ require (
 	github.com/dueq/dueq v0.0.0
 	github.com/hibiken/asynq v0.26.0
 	github.com/redis/go-redis/v9 v9.22.0
+	modernc.org/sqlite v1.59.0
 )
 
 require (
@@ -25,7 +26,6 @@ require (
 	modernc.org/libc v1.75.7 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
-	modernc.org/sqlite v1.59.0 // indirect
 )
 
 replace github.com/dueq/dueq => ../

@@ -49,7 +49,7 @@ var tables = []table{
 		slices.Concat([]column{{"tasks_per_s", "tasks/s"}}, cost)},
 	{"batch", "Schedule, 100 tasks a call, 128 callers", "due",
 		slices.Concat([]column{{"tasks_per_s", "tasks/s"}}, cost)},
-	{"drain", "Drain of due tasks, acknowledged (raw Redis: claims only)", "concurrency",
+	{"drain", "Drain of due tasks, acknowledged (raw Redis, raw SQLite: claims only)", "concurrency",
 		slices.Concat([]column{{"tasks_per_s", "tasks/s"}}, cost, []column{{"claims", "claims/task"}})},
 	{"schedule", "Where Redis' time goes: schedule, us a task", "callers", micros},
 	{"batch", "Where Redis' time goes: schedule, 100 tasks a call, us a task", "due", micros},
