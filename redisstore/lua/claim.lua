@@ -158,13 +158,13 @@ end
 local taken, members, reasons, filtered = found, {}, nil, false
 -- The head of K is the earliest: if that is neither bad nor too late, none is.
 local timely = ranked * 2 == #found and (ranked == 0 or not why_untimely(found[2]))
-for i = 1, #found, 2 do
-  local member = found[i]
-  members[(i + 1) / 2] = member
-  local reason = (#member > 512 or not find(member, KIND)) and malformed(member) or not timely and why_untimely(found[i + 1])
+for i = 1, #found / 2 do
+  local member = found[2 * i - 1]
+  members[i] = member
+  local reason = (#member > 512 or not find(member, KIND)) and malformed(member) or not timely and why_untimely(found[2 * i])
   if reason then
     reasons = reasons or {}
-    reasons[found[i]] = reason
+    reasons[member] = reason
   end
 end
 
@@ -222,13 +222,15 @@ end
 if #members > 0 and not once then
   number = (number + 1) % 1000000
   score_of_lease = ceil((clock + lease) / 1000000) * 1000000 + number
-  local lease_text, adds = string.format('%.0f', score_of_lease), {}
-  for i, member in ipairs(members) do
+  local lease_text, adds, n = string.format('%.0f', score_of_lease), {}, 0
+  for i = 1, #members do
+    local member = members[i]
     if not filtered or not (reasons and reasons[member] or active[member]) then
-      adds[#adds + 1], adds[#adds + 2] = lease_text, member
+      n = n + 1
+      adds[2 * n - 1], adds[2 * n] = lease_text, member
     end
   end
-  if #adds > 0 and lease_all(adds) < #adds / 2 then
+  if n > 0 and lease_all(adds) < n then
     active, filtered = active or {}, true
     for i, held in ipairs(call('ZMSCORE', ACTIVE, unpack(members))) do
       if held and tonumber(held) ~= score_of_lease then active[members[i]] = true end

@@ -33,18 +33,16 @@ local plain = ARGV[4] ~= ''
 -- instants or all by delays whose sums with the clock stay below 2^53 us.
 if not priority and (ARGV[4] == 'a' or ARGV[4] == 'r' and clock < 2 ^ 52) then
   local last = math.min(#ARGV, FIRST + 2 * MOST - 1)
-  local adds, members, n, earliest = ARGV, {}, (last - FIRST + 1) / 2, nil
-  if ARGV[4] == 'a' then
-    for j = 1, n do members[j] = ARGV[FIRST + 2 * j - 1] end
-    adds, earliest = {unpack(ARGV, FIRST, last)}, tonumber(ARGV[5])
-  else
-    adds, earliest = {}, MAX_DUE
+  local adds, members, n, earliest = {unpack(ARGV, FIRST, last)}, {}, (last - FIRST + 1) / 2, tonumber(ARGV[5])
+  for j = 1, n do members[j] = adds[2 * j] end
+  if ARGV[4] == 'r' then
+    earliest = MAX_DUE
     local format, ending = string.format, clock + 999 -- a sum of us, rounded up to ms
     for j = 1, n do
-      local member, due = ARGV[FIRST + 2 * j - 1], (ending + ARGV[FIRST + 2 * j - 2]) / 1000
+      local due = (ending + adds[2 * j - 1]) / 1000
       due = due - due % 1
       if due < earliest then earliest = due end
-      adds[2 * j - 1], adds[2 * j], members[j] = format('%d', due), member, member
+      adds[2 * j - 1] = format('%d', due)
     end
   end
   local waiting = call('ZMSCORE', SCHEDULED, unpack(members))
