@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -104,6 +105,7 @@ func (s *Store) enqueue(c *call) error {
 // commitLoop makes transactions, one at a time, until nothing is pending.
 func (s *Store) commitLoop() {
 	for s.pendingOrDone() {
+		runtime.Gosched() // callers that were just answered join in
 		s.turn.Lock()
 		s.commit(s.take(maxShare))
 		yield := time.Since(s.contended) < contention
