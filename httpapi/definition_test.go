@@ -138,18 +138,26 @@ func bringCrowds(t *testing.T, c *contract.Contract) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer group.Wait()
 	defer leave()
-	hold := func(r *http.Request) {
+	hold := func(request func() *http.Request) {
 		group.Go(func() {
-			if response, err := s.http.Do(r.WithContext(ctx)); err == nil {
-				<-ctx.Done()
+			for ctx.Err() == nil { // again when a probe below had the place
+				response, err := s.http.Do(request().WithContext(ctx))
+				if err != nil {
+					continue
+				}
+				if response.StatusCode != http.StatusTooManyRequests {
+					<-ctx.Done()
+				}
 				_ = response.Body.Close()
 			}
 		})
 	}
-	hold(s.request("POST /v1/queues/empty/claim", `{"wait_ms": 20000}`, as("admin")))
-	hold(s.request(wake.operation, "", as("admin")))
+	hold(func() *http.Request {
+		return s.request("POST /v1/queues/empty/claim", `{"wait_ms": 20000}`, as("admin"))
+	})
+	hold(func() *http.Request { return s.request(wake.operation, "", as("admin")) })
 	for range 8 {
-		hold(s.large(ctx, accesses[4]))
+		hold(func() *http.Request { return s.large(ctx, accesses[4]) })
 	}
 	for _, a := range accesses {
 		if !documents(c, a.name(), "429") {

@@ -33,7 +33,7 @@ type Contract struct {
 	router    *http.ServeMux
 	answers   map[Answer]bool // all that there are; true once it occurred
 	turn      sync.Mutex      // at the validator, which is for one at a time
-	mu        sync.Mutex      // guards the values of answers
+	mu        sync.Mutex      // guards answers
 }
 
 // Parse reads a definition in JSON or YAML.
@@ -71,6 +71,8 @@ func (c *Contract) ValidateDefinition() error {
 
 // Operations are all that are documented, ordered by name.
 func (c *Contract) Operations() (names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for a := range c.answers {
 		names = append(names, a.Operation)
 	}
@@ -80,6 +82,8 @@ func (c *Contract) Operations() (names []string) {
 
 // Answers are all that are documented, ordered by operation and status.
 func (c *Contract) Answers() (all []Answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for a := range c.answers {
 		all = append(all, a)
 	}
