@@ -203,15 +203,17 @@ func (c *Client) start(half int) {
 	go c.send(half)
 }
 
-// take returns the calls of the next round trip, of both halves if they are
-// few, none if they had better go with those of the other half. Called with mu
-// held.
+// take returns the calls of the next round trip: of both halves if they are
+// few, otherwise of the fuller one, none if they had better go with those of
+// the other half that is sent now. Called with mu held.
 func (c *Client) take(half int, batch []*call) (halves []int, calls []*call) {
 	switch other := 1 - half; {
 	case c.sending[other] && len(c.pending[half]) < worthTrip:
 		return nil, nil
 	case !c.sending[other] && len(c.pending[half])+len(c.pending[other]) < 2*worthTrip:
 		halves = []int{half, other}
+	case !c.sending[other] && len(c.pending[other]) > len(c.pending[half]):
+		halves = []int{other}
 	default:
 		halves = []int{half}
 	}
@@ -241,6 +243,7 @@ func (c *Client) send(half int) {
 		}
 		halves, batch = c.take(half, batch[:0])
 		if len(batch) > 0 && len(halves) == 1 {
+			half = halves[0]
 			c.start(1 - half)
 		}
 		c.mu.Unlock()

@@ -77,6 +77,24 @@ func TestClientSchedules(t *testing.T) {
 			}
 		}
 	})
+	bubble(t, "those that all came for one id while another's was sent", func(t *testing.T) {
+		for range 20 { // each client divides the ids anew
+			store, _ := newTap()
+			slowly(store, "schedule", 10*time.Millisecond)
+			c := dueq.NewClient(store, dueq.ClientOptions{})
+			var group sync.WaitGroup
+			for i := range 41 {
+				group.Go(func() {
+					id := []string{"first", "others"}[min(i, 1)]
+					if _, err := c.Schedule(t.Context(), "q", dueq.Task{ID: id}, dueq.In(0)); err != nil {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+			}
+			group.Wait()
+		}
+	})
 	bubble(t, "the same task in the order of the calls, however long each takes", func(t *testing.T) {
 		const ids, each = 20, 50
 		store, _ := newTap()
