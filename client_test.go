@@ -75,6 +75,9 @@ func TestClientSchedules(t *testing.T) {
 			if most.Load() != row.want {
 				t.Errorf("%d callers, %d ids: %d calls at once, want %d", row.callers, row.ids, most.Load(), row.want)
 			}
+			if n := store.count("schedule"); row.callers == 16 && n != 2 {
+				t.Errorf("%d callers: %d calls, want the first one's and one for all others", row.callers, n)
+			}
 		}
 	})
 	bubble(t, "those that all came for one id while another's was sent", func(t *testing.T) {
